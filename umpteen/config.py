@@ -1,0 +1,289 @@
+"""Settings: one frozen dataclass per noun, every field with a default, a sentence and a range.
+
+The command line, ``set_params``, the JSON files and the docs are all generated from these classes, so
+there is one list of options. Knows nothing about data, files or models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from umpteen.errors import BadConfig, nearest
+
+Settings = TypeVar("Settings")
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare a setting: its default, what it does, and what it may be."""
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
+
+
+class Checked:
+    """Check every field's type and range when an instance is made."""
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))
+        for spec in fields(self):  # type: ignore[arg-type]
+            value = _coerce(spec.name, getattr(self, spec.name), hints[spec.name])
+            _check_range(spec.name, value, spec.metadata)
+            object.__setattr__(self, spec.name, value)
+
+
+@dataclass(frozen=True)
+class TfidfConfig(Checked):
+    """How texts become sparse rows."""
+
+    analyzer: str = option("word", "what a term is made of", choices=("word", "char", "char_wb"))
+    ngram_min: int = option(1, "shortest n-gram", low=1)
+    ngram_max: int = option(2, "longest n-gram", low=1)
+    lowercase: bool = option(True, "fold case before splitting")
+    min_df: int = option(1, "drop terms that fewer texts contain", low=1)
+    max_df: float = option(1.0, "drop terms that more than this share of the texts contain", low=0.0, high=1.0)
+    max_features: int = option(200_000, "keep this many terms, the most frequent ones; 0 keeps all", low=0)
+    sublinear: bool = option(True, "use 1 + ln(count) instead of the count")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ngram_max < self.ngram_min:
+            raise BadConfig(f"ngram_max must be at least ngram_min ({self.ngram_min}), but is {self.ngram_max}")
+
+
+@dataclass(frozen=True)
+class TreeConfig(Checked):
+    """How labels are grouped."""
+
+    kind: str = option(
+        "kmeans",
+        "kmeans (balanced, k-way), halving (balanced 2-means joined to the branching), unbalanced (plain k-way), "
+        "random, given (a hierarchy you pass), none (one versus all)",
+        choices=("kmeans", "halving", "unbalanced", "random", "given", "none"),
+    )
+    branching: int = option(16, "children of an inner node", low=2)
+    leaf_size: int = option(100, "most labels under one parent", low=1)
+    depth: int = option(0, "number of levels above the labels; 0 lets leaf_size decide", low=0)
+    vectors: str = option(
+        "pifa", "what a label looks like: its texts (pifa), its name (names), or both", choices=("pifa", "names", "both")
+    )
+    max_features: int = option(0, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
+    max_iter: int = option(20, "k-means sweeps per split", low=1)
+    tolerance: float = option(1e-3, "stop a split when the mean similarity grows by less than this share", low=0.0)
+
+
+@dataclass(frozen=True)
+class LinearConfig(Checked):
+    """How a node's linear scorer is trained."""
+
+    loss: str = option("squared-hinge", "squared-hinge or logistic", choices=("squared-hinge", "logistic"))
+    cost: float = option(1.0, "weight of the loss against the norm of the weights (C)", low=0.0)
+    cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
+    cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
+    bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
+    eps: float = option(0.1, "stop when no dual variable violates its optimality by more than this", low=0.0)
+    max_iter: int = option(20, "most sweeps over the rows", low=1)
+    threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
+    negatives: str = option(
+        "tfn",
+        "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both",
+        choices=("tfn", "man", "tfn+man"),
+    )
+    negatives_at: str = option(
+        "leaf", "levels that use the predicted parents of man: leaf or all", choices=("leaf", "all")
+    )
+    negatives_beam: int = option(10, "predicted parents per text for man", low=1)
+    relevance: str = option(
+        "none", "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
+        choices=("none", "induce", "induce-l1"),
+    )
+    memory_gb: float = option(0.0, "most memory the solver may hold at a time, in GB; 0 sets no bound", low=0.0)
+
+
+@dataclass(frozen=True)
+class SearchConfig(Checked):
+    """How the tree is searched for a text."""
+
+    beam: int = option(10, "nodes kept per level", low=1)
+    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam")
+    post: str = option(
+        "l3-hinge",
+        "what turns a margin into a factor of the score",
+        choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+    )
+    leaf_post: str = option(
+        "same",
+        "the same at the last level",
+        choices=("same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+    )
+    combine: str = option(
+        "product", "chain scores down the tree, or use the last level alone", choices=("product", "leaf")
+    )
+
+
+@dataclass(frozen=True)
+class StoreConfig(Checked):
+    """How weights lie on disk."""
+
+    weights: str = option("float16", "precision of stored weights", choices=("float32", "float16", "int8"))
+
+
+@dataclass(frozen=True)
+class ModelConfig(Checked):
+    """Everything a linear recipe needs; presets are differences from it."""
+
+    recipe: str = option("xr-linear", "name of the recipe")
+    trees: int = option(1, "trees in the ensemble, each with its own seed", low=1)
+    ensemble: str = option(
+        "average",
+        "how the trees' scores are merged",
+        choices=("average", "rank-average", "sigmoid-average", "softmax-average", "round-robin"),
+    )
+    normalize: bool = option(True, "scale feature rows to length one")
+    seed: int = option(0, "same seed, same model", low=0)
+    threads: int = option(0, "threads to use; 0 means all cores", low=0)
+    tfidf: TfidfConfig = field(default_factory=TfidfConfig)
+    tree: TreeConfig = field(default_factory=TreeConfig)
+    linear: LinearConfig = field(default_factory=LinearConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+
+
+def describe(cls: type) -> list[tuple[str, str, Any, str]]:
+    """List every setting as ``(dotted key, type, default, doc)``, nested ones included."""
+    rows = []
+    hints = _hints(cls)
+    for spec in fields(cls):
+        default = spec.default if spec.default is not dataclasses.MISSING else spec.default_factory()  # type: ignore[misc]
+        if dataclasses.is_dataclass(default):
+            rows += [(f"{spec.name}.{key}", *rest) for key, *rest in describe(type(default))]
+        else:
+            kind = getattr(hints[spec.name], "__name__", str(hints[spec.name]))
+            rows.append((spec.name, kind, default, spec.metadata.get("doc", "")))
+    return rows
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Turn settings into plain JSON values."""
+    return json.loads(json.dumps(dataclasses.asdict(settings)))
+
+
+def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Build settings from a nested dict; what is absent keeps its default."""
+    return update(cls(), values)
+
+
+def update(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return a copy with values replaced.
+
+    Keys may be nested dicts or dotted (``"tree.branching"``); strings are converted to the field's type.
+    An unknown key is an error that suggests the nearest known one.
+    """
+    hints = _hints(type(settings))
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        head, _, rest = key.partition(".")
+        if head not in hints:
+            raise BadConfig(f"unknown setting '{key}'{nearest(key, _all_keys(type(settings)))}")
+        current = changes.get(head, getattr(settings, head))
+        if rest:
+            if not dataclasses.is_dataclass(current):
+                raise BadConfig(f"setting '{head}' has no parts, so '{key}' does not exist")
+            changes[head] = update(current, {rest: value})
+        elif dataclasses.is_dataclass(current) and isinstance(value, Mapping):
+            changes[head] = update(current, value)
+        else:
+            changes[head] = value
+    return replace(settings, **changes)  # type: ignore[type-var]
+
+
+def difference(settings: Any, base: Any) -> dict[str, Any]:
+    """List what differs from ``base`` as dotted keys: the short form in which recipes are published."""
+    changed: dict[str, Any] = {}
+    for spec in fields(settings):
+        ours, theirs = getattr(settings, spec.name), getattr(base, spec.name)
+        if dataclasses.is_dataclass(ours):
+            changed |= {f"{spec.name}.{key}": value for key, value in difference(ours, theirs).items()}
+        elif ours != theirs:
+            changed[spec.name] = ours
+    return changed
+
+
+def _all_keys(cls: type) -> list[str]:
+    return [key for key, *_ in describe(cls)] + [spec.name for spec in fields(cls)]
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _coerce(name: str, value: Any, hint: Any) -> Any:
+    """Convert what a person typed, or JSON held, to the field's type."""
+    if dataclasses.is_dataclass(hint):
+        if isinstance(value, Mapping):
+            return from_dict(hint, value)  # type: ignore[type-var]
+        if not isinstance(value, hint):  # type: ignore[arg-type]
+            raise BadConfig(f"{name} must be a {hint.__name__} or a dict, but is {value!r}")
+        return value
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, str):
+            value = [part for part in value.replace(",", " ").split() if part]
+        if not isinstance(value, (list, tuple)):
+            raise BadConfig(f"{name} must be a list, but is {value!r}")
+        item = typing.get_args(hint)[0]
+        return tuple(_coerce(name, part, item) for part in value)
+    if hint is bool:
+        return _as_bool(name, value)
+    if hint in (int, float):
+        return _as_number(name, value, hint)
+    if isinstance(hint, types.UnionType):
+        return value
+    if hint is str and not isinstance(value, str):
+        raise BadConfig(f"{name} must be text, but is {value!r}")
+    return value
+
+
+def _as_bool(name: str, value: Any) -> bool:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in ("true", "yes", "on", "1"):
+            return True
+        if word in ("false", "no", "off", "0"):
+            return False
+    elif value in (True, False):
+        return bool(value)
+    raise BadConfig(f"{name} must be true or false, but is {value!r}")
+
+
+def _as_number(name: str, value: Any, kind: type) -> int | float:
+    try:
+        number = float(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None or number != number:
+        raise BadConfig(f"{name} must be a number, but is {value!r}")
+    if kind is int:
+        if number != int(number):
+            raise BadConfig(f"{name} must be a whole number, but is {value!r}")
+        return int(value) if not isinstance(value, str) else int(number)
+    return number
+
+
+def _check_range(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
+    if choices and value not in choices:
+        raise BadConfig(f"{name} must be one of {', '.join(choices)}, but is {value!r}{nearest(str(value), choices)}")
+    if low is not None and value < low:
+        raise BadConfig(f"{name} must be at least {low}, but is {value!r}")
+    if high is not None and value > high:
+        raise BadConfig(f"{name} must be at most {high}, but is {value!r}")
