@@ -66,18 +66,18 @@ class TreeConfig(Checked):
     """How labels are grouped."""
 
     kind: str = option(
-        "kmeans",
-        "kmeans (balanced, k-way), halving (balanced 2-means joined to the branching), unbalanced (plain k-way), "
+        "halving",
+        "halving (balanced 2-means, repeated), kmeans (balanced k-way), unbalanced (plain k-way), "
         "random, given (a hierarchy you pass), none (one versus all)",
         choices=("kmeans", "halving", "unbalanced", "random", "given", "none"),
     )
-    branching: int = option(16, "children of an inner node", low=2)
-    leaf_size: int = option(100, "most labels under one parent", low=1)
+    branching: int = option(64, "most children of an inner node", low=2)
+    leaf_size: int = option(96, "most labels under one parent; multiples of 16 train fastest", low=1)
     depth: int = option(0, "number of levels above the labels; 0 lets leaf_size decide", low=0)
     vectors: str = option(
         "pifa", "what a label looks like: its texts (pifa), its name (names), or both", choices=("pifa", "names", "both")
     )
-    max_features: int = option(0, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
+    max_features: int = option(1000, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
     max_iter: int = option(20, "k-means sweeps per split", low=1)
     tolerance: float = option(1e-3, "stop a split when the mean similarity grows by less than this share", low=0.0)
 
@@ -126,16 +126,14 @@ class SearchConfig(Checked):
         "the same at the last level",
         choices=("same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
-    combine: str = option(
-        "product", "chain scores down the tree, or use the last level alone", choices=("product", "leaf")
-    )
+    threshold: float = option(0.3, "score from which predict calls a label present", low=0.0)
 
 
 @dataclass(frozen=True)
 class StoreConfig(Checked):
     """How weights lie on disk."""
 
-    weights: str = option("float16", "precision of stored weights", choices=("float32", "float16", "int8"))
+    weights: str = option("int8", "precision of stored weights", choices=("float32", "float16", "int8"))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,6 @@
+"""How a node scores a text: training and packed prediction of linear scorers."""
+
+from umpteen.heads.fit import train
+from umpteen.heads.linear import Level, LinearTree
+
+__all__ = ["Level", "LinearTree", "train"]

@@ -1,0 +1,22 @@
+"""Arrays in, arrays out. No classes, no files, no settings, no logging.
+
+``lazy.solve``, ``lazy.score`` … import their module (and with it numba) when they are first used, so that
+importing the library costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class _Lazy:
+    """Modules of this package, imported on first use."""
+
+    def __getattr__(self, name: str) -> ModuleType:
+        module = importlib.import_module(f"umpteen.kernels.{name}")
+        setattr(self, name, module)
+        return module
+
+
+lazy = _Lazy()

@@ -1,0 +1,47 @@
+"""Recipes: which level learns when. `RECIPES` lists them, `create` makes one, `load` opens a saved one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from umpteen import store
+from umpteen.config import ModelConfig, update
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadConfig, BadModelFile, nearest
+from umpteen.models.base import Model
+from umpteen.models.sklearn import SETTINGS
+from umpteen.models.warmup import warmup
+from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
+
+__all__ = [
+    "PLT", "RECIPES", "Bonsai", "DiSMEC", "Model", "Parabel", "Progress", "XRLinear", "create", "load", "silent",
+    "warmup",
+]  # fmt: skip
+
+RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (XRLinear, Parabel, Bonsai, PLT, DiSMEC)}
+
+
+def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
+    """Make an untrained model from a recipe's name and settings with dotted or nested keys.
+
+    Examples
+    --------
+    >>> create("xr-linear", {"tree.branching": 16}).config.tree.branching
+    16
+    """
+    if recipe not in RECIPES:
+        raise BadConfig(f"unknown recipe '{recipe}'{nearest(recipe, RECIPES)} Known are {', '.join(RECIPES)}")
+    cls = RECIPES[recipe]
+    config: ModelConfig = update(cls.defaults(), settings or {})
+    return cls(**{name: getattr(config, name) for name in SETTINGS})
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:
+    """Open a saved model of any recipe."""
+    stored = store.read(path, mmap=mmap)
+    recipe = stored.config.get("recipe")
+    if recipe not in RECIPES:
+        raise BadModelFile(f"'{path}' holds a model of an unknown recipe, {recipe!r}; upgrade umpteen to open it")
+    return RECIPES[recipe]._from_stored(stored)

@@ -1,0 +1,132 @@
+"""One picture of the results: fit time against P@5 for each dataset, and umpteen's ratios to PECOS below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.plan import DatasetPlan
+
+Row = Mapping[str, Any]
+Summary = Mapping[str, Mapping[str, Row]]
+
+_INK, _GRID = "#333333", "#e4e4e4"
+_OURS, _THEIRS = "#c2410c", "#64748b"
+_SHORT = {
+    "umpteen": "umpteen",
+    "umpteen-best": "umpteen, best settings",
+    "umpteen-dismec": "umpteen dismec",
+    "pecos": "PECOS",
+    "pecos-ova": "PECOS one versus all",
+    "omikuji": "omikuji",
+    "napkinxc": "napkinXC",
+    "napkinxc-l2": "napkinXC, squared hinge",
+}
+_SHADES = ("#c2410c", "#f59e0b", "#fcd34d")
+
+
+def ratios(rows: Mapping[str, Row]) -> dict[str, float | None]:
+    """Return how many times better than PECOS umpteen is, figure by figure; None where one is missing."""
+    ours, pecos = rows.get("umpteen", {}), rows.get("pecos", {})
+    fastest = max((pecos.get("docs_per_s") or {"": 0.0}).values()) or None
+    quickest = min((pecos.get("p50_ms") or {"": 0.0}).values()) or None
+    pairs = {
+        "fit": (pecos.get("fit_s"), ours.get("fit_s")),
+        "batch": ((ours.get("docs_per_s") or {}).get("default"), fastest),
+        "one query": (quickest, (ours.get("p50_ms") or {}).get("default")),
+        "fit memory": (pecos.get("fit_memory_mb"), ours.get("fit_memory_mb")),
+        "model size": (pecos.get("model_mb"), ours.get("model_mb")),
+    }
+    return {name: above / below if above and below else None for name, (above, below) in pairs.items()}
+
+
+def draw(summary: Summary, plans: Sequence[DatasetPlan], path: Path) -> None:
+    """Draw the picture into a PNG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = [plan for plan in plans if plan.name in summary]
+    style = {
+        "font.size": 10,
+        "axes.edgecolor": "#999999",
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+    }
+    with plt.rc_context(style):
+        figure = plt.figure(figsize=(4.4 * max(2, len(shown)), 7.6), layout="constrained")
+        top, bottom = figure.subfigures(2, 1, height_ratios=(1.15, 1.0))
+        axes = top.subplots(1, len(shown), squeeze=False)[0]
+        for axis, plan in zip(axes, shown, strict=True):
+            _scatter(axis, plan, summary[plan.name])
+        axes[0].set_ylabel("P@5, percent")
+        _bars(bottom.subplots(), [(plan.title.partition(",")[0], ratios(summary[plan.name])) for plan in shown])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130, metadata={"Software": None})
+        plt.close(figure)
+
+
+def _scatter(axis: Any, plan: DatasetPlan, rows: Mapping[str, Row]) -> None:
+    points = [(row["fit_s"], row["P@5"], name) for name, row in rows.items() if "fit_s" in row and "P@5" in row]
+    axis.set_title(plan.title.partition(",")[0], fontsize=11, fontweight="bold")
+    axis.set_xlabel("fit, seconds (log scale)")
+    axis.set_xscale("log")
+    axis.grid(color=_GRID, which="major")
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    _plain_ticks(axis)
+    if not points:
+        return
+    low, high = min(p[0] for p in points), max(p[0] for p in points)
+    bottom, above = min(p[1] for p in points), max(p[1] for p in points)
+    margin = max(0.12 * (above - bottom), 0.15)
+    axis.set_xlim(low / 1.8, high * 1.8)
+    axis.set_ylim(bottom - 1.2 * margin, above + 2.0 * margin)
+    for seconds, precision, name in points:
+        is_ours = name.startswith("umpteen")
+        axis.scatter(seconds, precision, s=70 if is_ours else 50, color=_OURS if is_ours else _THEIRS, zorder=3)
+        is_right = seconds > (low * high) ** 0.5 * 1.01
+        axis.annotate(
+            _SHORT.get(name, name),
+            (seconds, precision),
+            xytext=(4 if is_right else -4, 9),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            fontsize=9,
+            color=_OURS if is_ours else _INK,
+            fontweight="bold" if is_ours else "normal",
+        )
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Label the logarithmic axis with plain seconds: 1, 2, 5, 10, 20, …"""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _bars(axis: Any, groups: Sequence[tuple[str, Mapping[str, float | None]]]) -> None:
+    axis.set_title("umpteen xr-linear: times better than PECOS (its fastest way of loading)", fontsize=11, fontweight="bold")
+    figures = list(groups[0][1]) if groups else []
+    width = 0.8 / max(1, len(groups))
+    for place, (title, values) in enumerate(groups):
+        offset = (place - (len(groups) - 1) / 2) * width
+        heights = [values[name] or 0.0 for name in figures]
+        drawn = axis.bar(
+            [x + offset for x in range(len(figures))], heights, width * 0.92, label=title, color=_SHADES[place % 3]
+        )
+        axis.bar_label(drawn, labels=[f"{h:.1f}×" if h else "" for h in heights], fontsize=9, padding=2)
+    axis.axhline(1.0, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
+    axis.set_xticks(range(len(figures)), figures)
+    axis.set_ylabel("ratio to PECOS")
+    axis.margins(y=0.15)
+    axis.grid(axis="y", color=_GRID)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="upper right")

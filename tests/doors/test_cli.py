@@ -1,0 +1,561 @@
+"""The command: what it prints where, which exit code it ends with, and that it streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+import umpteen
+from umpteen.cli import app
+from umpteen.cli.evaluation import align, propensity_constants
+from umpteen.cli.options import collect, spell_out
+from umpteen.cli.prediction import typed_texts
+from umpteen.cli.terminal import Terminal
+from umpteen.data import Dataset, Labels
+from umpteen.errors import BadConfig, BadInput
+
+WORDS = {
+    "fruit": "apple pear plum cherry",
+    "tool": "hammer saw drill wrench",
+    "animal": "cat dog horse cow",
+    "colour": "red green blue black",
+}
+SMALL = ["--set", "tree.leaf_size=2", "--set", "tree.branching=2", "--threads", "1"]
+
+
+def run(*args: Any, stdin: str | bytes | None = None) -> Any:
+    """Run a command in this process; ``stdout`` and ``stderr`` stay apart."""
+    return CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+
+
+def made_rows(n_rows: int, seed: int) -> list[tuple[str, list[str]]]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(n_rows):
+        labels = sorted(rng.choice(list(WORDS), size=2, replace=False))
+        words = [word for label in labels for word in rng.choice(WORDS[label].split(), size=3)]
+        rows.append((" ".join(words), list(labels)))
+    return rows
+
+
+def write_split(folder: Path, split: str, rows: list[tuple[str, list[str]]]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{split}_texts.txt").write_text("".join(f"{text}\n" for text, _ in rows))
+    (folder / f"{split}_labels.txt").write_text("".join(" ".join(labels) + "\n" for _, labels in rows))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of made texts with the labels of the words in them."""
+    folder = tmp_path_factory.mktemp("data") / "words"
+    write_split(folder, "train", made_rows(80, seed=0))
+    write_split(folder, "test", made_rows(20, seed=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(data: Path) -> Path:
+    """A model trained on it by the command."""
+    path = data.parent / "model"
+    result = run("train", data, "-o", path, "--quiet", *SMALL)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of feature rows in the repository's format: label l has feature l."""
+    folder = tmp_path_factory.mktemp("rows")
+    for split, n_rows in (("train", 40), ("test", 8)):
+        lines = [f"{i % 4} {i % 4}:1 {4 + i % 3}:0.5\n" for i in range(n_rows)]
+        (folder / f"{split}.txt").write_text(f"{n_rows} 7 4\n" + "".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows_model(rows_data: Path) -> Path:
+    path = rows_data / "model"
+    assert run("train", rows_data, "-o", path, "--quiet", *SMALL).exit_code == 0
+    return path
+
+
+def command(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the command as a process of its own."""
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    words = [sys.executable, "-m", "umpteen.cli", *map(str, args)]
+    return subprocess.Popen(words, **{**streams, **options})
+
+
+# What a person types
+
+
+def test_flags_of_settings_become_set() -> None:
+    spelled = spell_out(["d", "--tree.branching", "8", "--trees=3", "--seed", "1"], {"--seed"})
+    assert spelled == ["d", "--set", "tree.branching=8", "--set", "trees=3", "--seed", "1"]
+    assert spell_out(["--", "--tree.branching", "8"], set()) == ["--", "--tree.branching", "8"]
+    assert spell_out(["--quite"], set()) == ["--quite"]  # left for the parser to refuse
+    with pytest.raises(BadConfig, match="needs a value"):
+        spell_out(["--tree.branching"], set())
+
+
+def test_later_sources_of_settings_win(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"recipe": "plt", "seed": 1, "tree": {"branching": 4, "leaf_size": 9}, "threads": 1}')
+    recipe, settings = collect(path, ["tree.branching=8", "tree.branching=16"], seed=5, threads=None)
+    assert recipe == "plt"
+    assert settings == {"seed": 5, "tree.branching": "16", "tree.leaf_size": 9, "threads": 1}
+    assert collect(path, [], "bonsai")[0] == "bonsai"
+    assert collect(None, ["recipe=plt"])[0] == "plt"
+    assert collect(None, [])[0] == "xr-linear"
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '"text"'])
+def test_a_config_that_is_no_json_object_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(content)
+    with pytest.raises(BadConfig, match=r"settings\.json"):
+        collect(path, [])
+
+
+def test_help_and_version_are_light() -> None:
+    heavy = ("numpy", "scipy", "numba", "rich.progress")
+    code = f"import sys, umpteen.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert run("--version").stdout.strip() == f"umpteen {umpteen.__version__}"
+    helped = run("--help")
+    assert helped.exit_code == 0
+    assert all(
+        name in helped.stdout for name in ("train", "predict", "evaluate", "info", "bench", "demo", "warmup")
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train"],
+        ["train", "DATA"],
+        ["nonsense"],
+        ["train", "DATA", "-o", "MODEL", "--quite"],
+        ["predict", "MODEL", "-k", "0"],
+        ["evaluate", "MODEL", "DATA", "-k", "one"],
+        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching"],
+        ["train", "DATA", "-o", "MODEL", "--tree.branching"],
+        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching=one"],
+        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching=1"],
+        ["train", "DATA", "-o", "MODEL", "--config", "absent.json"],
+        ["train", "absent", "-o", "MODEL"],
+        ["bench", "DATA", "--recipes", ","],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(args: list[str], data: Path, model: Path) -> None:
+    places = {"DATA": data, "MODEL": model}
+    result = run(*(places.get(arg, arg) for arg in args))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("flags", [["--set", "tree.brnching=4"], ["--tree.brnching", "4"]])
+def test_an_unknown_setting_suggests_the_nearest(flags: list[str], data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", *flags)
+    assert result.exit_code == 2
+    assert "did you mean 'tree.branching'?" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_unknown_recipe_suggests_the_nearest(data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", "--recipe", "xr-linaer")
+    assert result.exit_code == 2
+    assert "'xr-linear'" in result.stderr
+
+
+def test_debug_shows_where_an_error_came_from(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", data, "-o", tmp_path / "m", "--set", "nonsense=1"]
+    assert isinstance(run(*words).exception, SystemExit)
+    assert isinstance(run(*words, "--debug").exception, BadConfig)
+    assert isinstance(run("--debug", *words).exception, BadConfig)
+    monkeypatch.setenv("UMPTEEN_DEBUG", "1")
+    assert isinstance(run(*words).exception, BadConfig)
+
+
+# train
+
+
+def test_train_keeps_stdout_for_results(data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", *SMALL)
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "80 rows" in result.stderr
+    assert "MB" in result.stderr  # the estimate, and the size of the model
+    assert f"Next: umpteen predict {tmp_path / 'm'}" in result.stderr.replace("\n/", " /")
+    assert run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL).stderr == ""
+
+
+def test_settings_reach_the_model(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "settings.json"
+    config.write_text('{"recipe": "parabel", "tree": {"leaf_size": 3}, "seed": 1}')
+    path = tmp_path / "m"
+    words = ["--config", config, "--seed", "7", "--linear.cost", "2", "--trees", "1", "--threads=1"]
+    result = run("train", data, "-o", path, "--quiet", *words)
+    assert result.exit_code == 0, result.output
+    found = umpteen.load(path).config
+    assert (found.recipe, found.seed, found.trees) == ("parabel", 7, 1)
+    assert (found.tree.leaf_size, found.linear.cost) == (3, 2.0)
+
+
+def test_train_on_the_first_rows(data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", "--rows", "10", *SMALL)
+    assert result.exit_code == 0
+    assert "10 rows" in result.stderr
+
+
+def test_a_folder_of_somebody_else_is_refused_before_training(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    for target in (tmp_path, tmp_path / "letter.txt", tmp_path / "letter.txt" / "m"):
+        result = run("train", data, "-o", target, *SMALL)
+        assert result.exit_code == 2
+        assert len(result.stderr.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["letter.txt"]
+
+
+def test_a_full_disk_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from umpteen.models import RECIPES
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RECIPES["xr-linear"], "save", full)
+    result = run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_want_of_memory_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from umpteen.models import RECIPES
+
+    def hungry(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(RECIPES["xr-linear"], "fit", hungry)
+    result = run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "out of memory" in result.stderr
+
+
+class _StopsAt:
+    """A progress callback that is interrupted when the n-th stage is finished."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.finished = n, 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        self.finished += done >= total
+        if self.finished == self.n:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> _StopsAt:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_an_interrupt_is_exit_code_130(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Terminal, "progress", lambda self: _StopsAt(1))
+    result = run("train", data, "-o", tmp_path / "m", *SMALL)
+    assert result.exit_code == 130
+    assert "Interrupted; nothing was saved" in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--checkpoint", tmp_path / "stages", *SMALL]
+    with monkeypatch.context() as patch:
+        patch.setattr(Terminal, "progress", lambda self: _StopsAt(4))
+        result = run("train", data, "-o", tmp_path / "m", *words)
+    assert result.exit_code == 130
+    assert "the same command resumes" in result.stderr
+    assert any((tmp_path / "stages").iterdir())
+    assert run("train", data, "-o", tmp_path / "m", "--quiet", *words).exit_code == 0
+    assert run("train", data, "-o", tmp_path / "whole", "--quiet", *SMALL).exit_code == 0
+    names = sorted(path.name for path in (tmp_path / "whole").glob("*.safetensors"))  # digests of the content
+    assert names == sorted(path.name for path in (tmp_path / "m").glob("*.safetensors"))
+
+
+# predict
+
+
+def test_predict_reads_lines_and_json_lines(model: Path, tmp_path: Path) -> None:
+    texts = ["apple pear plum", "dog horse"]
+    plain = run("predict", model, "-k", "1", stdin="".join(f"{text}\n" for text in texts))
+    assert plain.exit_code == 0
+    lines = plain.stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == texts
+    assert [line.split("\t")[1].split(" (")[0] for line in lines] == ["fruit", "animal"]
+    as_json = "".join(json.dumps({"text": text}) + "\n\n" for text in texts)
+    assert run("predict", model, "-", "-k", "1", stdin=as_json).stdout == plain.stdout
+    (tmp_path / "texts.jsonl").write_text(as_json)
+    from_file = run("predict", model, tmp_path / "texts.jsonl", "-k", "1")
+    assert from_file.stdout == plain.stdout
+    assert "2 rows" in from_file.stderr
+    assert run("predict", model, tmp_path / "texts.jsonl", "-k", "1", "--quiet").stderr == ""
+
+
+def test_predict_prints_json_lines(model: Path) -> None:
+    result = run("predict", model, "-k", "2", "--json", stdin="red green blue\n\n")
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [len(answer["labels"]) for answer in answers] == [2, 2]  # an empty text has labels too
+    best = answers[0]["labels"][0]
+    assert set(best) == {"label", "id", "key", "score"}
+    assert (best["label"], best["key"]) == ("colour", "colour")
+    assert umpteen.load(model).labels_.names([best["id"]]) == ["colour"]
+    assert best["score"] >= answers[0]["labels"][1]["score"]
+
+
+def test_predict_more_labels_than_there_are(model: Path) -> None:
+    answer = json.loads(run("predict", model, "-k", "50", "--beam", "9", "--json", stdin="apple\n").stdout)
+    assert {label["label"] for label in answer["labels"]} == set(WORDS)
+
+
+def test_predict_nothing_prints_nothing(model: Path) -> None:
+    result = run("predict", model, stdin="")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_predict_only_allowed_labels(model: Path, tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed.txt"
+    allowed.write_text("tool\nanimal\n")
+    answer = json.loads(run("predict", model, "--allowed", allowed, "--json", stdin="apple hammer\n").stdout)
+    assert {label["label"] for label in answer["labels"]} == {"tool", "animal"}
+    allowed.write_text("tol\n")
+    result = run("predict", model, "--allowed", allowed, stdin="apple\n")
+    assert result.exit_code == 2
+    assert "did you mean 'tool'?" in result.stderr
+
+
+def test_predict_refuses_what_is_not_utf8(model: Path) -> None:
+    result = run("predict", model, stdin=b"apple\n\xff\n")
+    assert result.exit_code == 2
+    assert "standard input:2" in result.stderr
+
+
+@pytest.mark.parametrize("verb", [["predict"], ["info"], ["evaluate"]])
+def test_a_bad_model_is_exit_code_1(verb: list[str], data: Path, tmp_path: Path) -> None:
+    words = [*verb, tmp_path, *([data] if verb == ["evaluate"] else [])]
+    result = run(*words, stdin="apple\n")
+    assert result.exit_code == 1
+    assert str(tmp_path) in result.stderr.replace("\n", "")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_predict_feature_rows(rows_model: Path, rows_data: Path, tmp_path: Path) -> None:
+    result = run("predict", rows_model, rows_data / "test.txt", "-k", "1", "--json")
+    ids = [json.loads(line)["labels"][0]["id"] for line in result.stdout.splitlines()]
+    assert ids == [i % 4 for i in range(8)]
+    sp.save_npz(tmp_path / "X.npz", sp.csr_matrix(np.eye(7, dtype=np.float32)[:4]))
+    readable = run("predict", rows_model, tmp_path / "X.npz", "-k", "1").stdout.splitlines()
+    assert [line.split(" (")[0] for line in readable] == [f"row {i}\t{i}" for i in range(4)]
+    for wrong in ("-", tmp_path / "absent.npz"):
+        refused = run("predict", rows_model, wrong, stdin="apple\n")
+        assert refused.exit_code == 2
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_text_model_refuses_feature_rows(model: Path, rows_data: Path, tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "X.npz", sp.csr_matrix(np.eye(3)))
+    assert run("predict", model, tmp_path / "X.npz").exit_code == 2
+    result = run("evaluate", model, rows_data)
+    assert result.exit_code == 2
+    assert "trained on texts" in result.stderr
+
+
+class _Slow:
+    """A stream that gives one piece at a time, like somebody typing."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+
+    def read1(self, size: int) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+def test_blocks_end_where_nothing_more_has_arrived() -> None:
+    assert list(typed_texts(_Slow(b"a\nb\n", b"c", b"\r\nd\n\n", b"e"))) == [
+        ["a", "b"],
+        ["c", "d"],
+        [""],
+        ["e"],
+    ]
+    line = b'{"text": "a"}\n'
+    assert list(typed_texts(_Slow(line + b"\n", b"\n" + line))) == [["a"], ["a"]]
+
+
+def test_predict_answers_while_more_is_to_come(model: Path) -> None:
+    with command("predict", model, "-k", "1", "--threads", "1") as process:
+        for text, label in (("apple pear\n", "fruit"), ("saw drill\n", "tool")):
+            process.stdin.write(text.encode())
+            process.stdin.flush()
+            assert f"\t{label} (" in process.stdout.readline().decode()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.decode().strip() == "Interrupted."
+
+
+def test_a_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("apple pear plum\n" * 20_000)
+    with command("predict", model, tmp_path / "texts.txt", "--threads", "1", "-q") as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""
+
+
+# evaluate
+
+
+def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
+    result = run(
+        "evaluate", model, data, "--json", "-k", "1,2", "--threshold", "0.3", "--propensity", "0.55,1.5"
+    )
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["rows"] == 20
+    assert figures["rows_per_s"] > 0
+    assert {"P@1", "P@2", "R@2", "nDCG@2", "PSP@1", "PSP@2", "MRR", "micro-F1", "macro-F1"} <= set(figures)
+    assert figures["P@1"] > 90
+    assert "P@5" not in figures
+    table = run("evaluate", model, data)
+    assert table.exit_code == 0
+    assert "@5" in table.stdout
+    assert "20 rows" in table.stdout
+    assert "docs/s" in table.stdout
+
+
+def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp_path: Path) -> None:
+    rows = [(text, [*labels, "unseen", "also-unseen"]) for text, labels in made_rows(20, seed=1)]
+    write_split(tmp_path / "more", "test", rows)
+    known = json.loads(run("evaluate", model, data, "--json").stdout)
+    more = json.loads(run("evaluate", model, tmp_path / "more", "--json").stdout)
+    assert more["P@1"] == known["P@1"]
+    assert more["R@5"] == pytest.approx(known["R@5"] / 2)
+
+
+def test_evaluate_feature_rows(rows_model: Path, rows_data: Path) -> None:
+    figures = json.loads(
+        run("evaluate", rows_model, rows_data, "--json", "--propensity", "amazon-670k").stdout
+    )
+    assert figures["P@1"] == figures["PSP@1"] == 100
+
+
+def test_columns_follow_the_labels_of_the_model() -> None:
+    Y = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], np.float32))
+    theirs = Dataset(X=sp.csr_matrix(np.ones((2, 1))), Y=Y, labels=Labels(["b", "new", "a", "cee"], "bnac"))
+    moved = align(theirs, Labels(["a", "b", "cee"]))
+    assert moved.labels.keys() == ["a", "b", "cee", "n"]
+    assert moved.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
+    numbered = align(Dataset(X=theirs.X, Y=Y), Labels(["a", "b"]))
+    assert numbered.Y.toarray().tolist() == Y.toarray().tolist()
+
+
+@pytest.mark.parametrize("wrong", ["0.5", "a,b", "amazon-670", "0.5,1,2"])
+def test_propensity_is_two_numbers_or_a_name(wrong: str) -> None:
+    assert propensity_constants("0.5,0.4") == propensity_constants("Wiki-500K") == (0.5, 0.4)
+    with pytest.raises(BadInput, match="--propensity"):
+        propensity_constants(wrong)
+
+
+def test_propensity_needs_the_train_split(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("apple pear\tfruit\n")
+    assert run("evaluate", model, path, "--json").exit_code == 0
+    result = run("evaluate", model, path, "--propensity", "0.55,1.5")
+    assert result.exit_code == 2
+    assert "train split" in result.stderr
+
+
+# info, recipes, settings, warmup, bench, demo
+
+
+def test_info_tells_what_a_model_is(model: Path) -> None:
+    facts = json.loads(run("info", model, "--json", "--tree").stdout)
+    assert facts["recipe"] == "xr-linear"
+    assert facts["labels"] == 4
+    assert facts["settings"]["tree.leaf_size"] == 2
+    assert facts["size_on_disk"] > 0
+    assert {"features", "levels", "format", "umpteen"} <= set(facts)
+    assert [level["nodes"] for level in facts["tree"]] == facts["levels"]
+    shown = run("info", model, "--tree").stdout
+    assert "xr-linear" in shown
+    assert "tree.leaf_size = 2" in shown
+    assert "most children" in shown
+
+
+def test_recipes_and_settings_are_listed() -> None:
+    from umpteen.config import ModelConfig, describe
+    from umpteen.models import RECIPES
+
+    listed = json.loads(run("recipes", "--json").stdout)
+    assert [row["recipe"] for row in listed] == list(RECIPES)
+    assert all(row["doc"] for row in listed)
+    assert all(name in run("recipes").stdout for name in RECIPES)
+    keys = [key for key, *_ in describe(ModelConfig)]
+    assert [row["key"] for row in json.loads(run("settings", "--json").stdout)] == keys
+    assert all(key in run("settings").stdout for key in keys)
+    of_recipe = {
+        row["key"]: row["default"] for row in json.loads(run("settings", "--json", "--recipe", "plt").stdout)
+    }
+    assert of_recipe["linear.loss"] == "logistic"
+    assert run("settings", "--recipe", "ptl").exit_code == 2
+
+
+def test_warmup_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    import umpteen.models
+
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: progress("compile", 1, 1))
+    result = run("warmup")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "compile" in result.stderr
+    assert run("warmup", "--quiet").stderr == ""
+
+
+def test_bench_compares_recipes(data: Path) -> None:
+    result = run("bench", data, "--recipes", "xr-linear", "--rows", "40", "--json", "--quiet", *SMALL)
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    measured = {"fit_s", "peak_mb", "model_mb", "ms_per_text", "p50_ms"}
+    assert {"recipe", "P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"} | measured <= set(row)
+    assert row["recipe"] == "xr-linear"
+    assert row["P@1"] > 50
+    assert run("bench", data, "--recipes", "xr-linear,nonsense", "--quiet").exit_code == 2
+
+
+def test_demo_trains_measures_tags_and_saves(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.demo
+    import umpteen.models
+
+    monkeypatch.setattr(umpteen.cli.demo, "load_demo", lambda split: umpteen.read(data, split))
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    result = run("demo", "-o", tmp_path / "m", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert all(shown in result.stdout for shown in ("xr-linear", "P@1", "nDCG@5", "PSP@5", "a new text"))
+    assert all(sentence[:20] in result.stdout for sentence in umpteen.cli.demo.SENTENCES)
+    assert "umpteen predict" in result.stderr
+    assert umpteen.load(tmp_path / "m").labels_.names() == sorted(WORDS)

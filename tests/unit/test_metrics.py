@@ -1,0 +1,272 @@
+"""Metrics against napkinXC's stored values, against their plain twins, and by hand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.sparse import csr_matrix
+
+from umpteen.errors import BadInput
+from umpteen.kernels import rank, reference
+from umpteen.metrics import PROPENSITY, Metrics, evaluate, inverse_propensity
+from umpteen.shortlist import TopK
+
+ROOT = Path(__file__).parent.parent.parent
+CASES = json.loads((ROOT / "tests" / "data" / "napkinxc_metrics.json").read_text())
+DEPTHS = (1, 2, 3, 4, 5)
+
+
+def one_hot(rows: list[list[int]], n_labels: int) -> csr_matrix:
+    matrix = np.zeros((len(rows), n_labels))
+    for i, row in enumerate(rows):
+        matrix[i, row] = 1
+    return csr_matrix(matrix)
+
+
+def padded(case: dict[str, Any]) -> TopK:
+    width = max(map(len, case["labels"]))
+    labels = [row + [-1] * (width - len(row)) for row in case["labels"]]
+    scores = [row + [0.0] * (width - len(row)) for row in case["scores"]]
+    return TopK(labels, scores)
+
+
+def our_values(case: dict[str, Any], predicted: Any = None) -> dict[str, float]:
+    weights = inverse_propensity(one_hot(case["train"], case["n_labels"]), case["A"], case["B"])
+    return evaluate(
+        padded(case) if predicted is None else predicted,
+        one_hot(case["truth"], case["n_labels"]),
+        DEPTHS,
+        inverse_propensity=weights,
+        threshold=case["threshold"],
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_equals_the_stored_values_of_napkinxc(case: dict[str, Any]) -> None:
+    ours = our_values(case)
+    assert {name: ours[name] for name in case["values"]} == pytest.approx(case["values"], rel=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_score_matrix_gives_the_same_values(case: dict[str, Any]) -> None:
+    assert our_values(case, padded(case).to_csr(case["n_labels"])) == pytest.approx(our_values(case))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_propensities_equal_the_stored_ones_of_napkinxc(case: dict[str, Any]) -> None:
+    weights = inverse_propensity(one_hot(case["train"], case["n_labels"]), case["A"], case["B"])
+    np.testing.assert_allclose(weights, case["inverse_propensity"], rtol=1e-12)
+
+
+def test_equals_napkinxc_itself() -> None:
+    pytest.importorskip("napkinxc")
+    script = ROOT / "scripts" / "make_napkinxc_values.py"
+    if not script.exists():
+        pytest.skip("the script that asks napkinXC is not part of this copy")
+    spec = importlib.util.spec_from_file_location("make_napkinxc_values", script)
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    for seed in range(5):
+        case = maker.make_case("live", 100 + seed, n=50, n_labels=80, A=0.55, B=1.5, gaps=seed % 2 == 1)
+        theirs, ours = maker.napkinxc_values(case)["values"], our_values(case)
+        assert {name: ours[name] for name in theirs} == pytest.approx(theirs, rel=1e-12)
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Draw dense truth, rankings without repeats, their scores, weights (or none) and a depth."""
+    n, n_labels, width = draw(st.integers(0, 6)), draw(st.integers(1, 12)), draw(st.integers(1, 14))
+    truth = draw(arrays.arrays(bool, (n, n_labels)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    labels = np.full((n, width), -1, np.int32)
+    for row in labels:
+        length = int(rng.integers(0, min(width, n_labels) + 1))
+        row[:length] = rng.permutation(n_labels)[:length]
+    scores = -np.sort(-rng.random((n, width)).astype(np.float32).round(1), axis=1)
+    weights = 1.0 + rng.random(n_labels) if draw(st.booleans()) else np.zeros(0)
+    return truth, labels, scores, weights, draw(st.integers(1, 14))
+
+
+@given(rankings())
+def test_kernels_equal_their_references(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int],
+) -> None:
+    truth, labels, scores, weights, depth = drawn
+    Y = csr_matrix(truth)
+    indptr, n_labels = Y.indptr.astype(np.int64), truth.shape[1]
+    sums = np.zeros((rank.N_SUMS, depth))
+    first_hit = np.full(n_labels, np.iinfo(np.int32).max, np.int32)
+    counts = np.zeros((3, n_labels), np.int64)
+    rank.rank_sums(indptr, Y.indices, labels, weights, sums, first_hit, counts[0])
+    rank.count_above(indptr, Y.indices, labels, scores, np.float32(0.5), counts[1], counts[2])
+    expected_sums, expected_first = reference.rank_sums(truth, labels, weights, depth)
+    np.testing.assert_allclose(sums, expected_sums, atol=1e-12)
+    np.testing.assert_array_equal(first_hit, expected_first)
+    np.testing.assert_array_equal(counts[0], truth.sum(axis=0))
+    np.testing.assert_array_equal(counts[1:], reference.count_above(truth, labels, scores, np.float32(0.5)))
+
+
+@given(arrays.arrays(np.int32, st.tuples(st.integers(0, 4), st.integers(1, 5)), elements=st.integers(-1, 6)),
+       st.integers(1, 6))  # fmt: skip
+def test_first_repeat_equals_its_reference(labels: np.ndarray, depth: int) -> None:
+    assert rank.first_repeat(labels, depth) == reference.first_repeat(labels, depth)
+
+
+def test_by_hand() -> None:
+    top = TopK([[0, 1, 2], [3, 0, 1]], [[0.9, 0.8, 0.1], [0.9, 0.6, 0.3]])
+    Y = [[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]]
+    got = evaluate(top, Y, ks=(1, 3), inverse_propensity=np.array([1.0, 2.0, 3.0, 9.0, 9.0]), threshold=0.3)
+    log3 = math.log2(3)
+    assert got == pytest.approx({
+        "P@1": 50, "P@3": 50,
+        "R@1": 25, "R@3": 100,
+        "RP@1": 50, "RP@3": 100,
+        "nDCG@1": 50, "nDCG@3": 50 * (1.5 / (1 + 1 / log3) + 0.5),
+        "PSP@1": 100 * 1 / (3 + 2), "PSP@3": 100 * (1 + 3 + 2) / (4 + 2),
+        "PSnDCG@1": 20,
+        "PSnDCG@3": 100 * (2.5 / (1 + 1 / log3) + 1) / ((3 + 1 / log3) / (1 + 1 / log3) + 2),
+        "coverage@1": 100 / 3, "coverage@3": 100,
+        "MRR": 100 * (1 + 1 / 3) / 2,
+        "micro-F1": 100 * 2 * 2 / (5 + 3),
+        "macro-F1": 100 * (2 / 3 + 2 / 3 + 0 + 0 + 0) / 5,
+    })  # fmt: skip
+
+
+def test_a_perfect_ranking_reaches_100() -> None:
+    rng = np.random.default_rng(0)
+    Y = csr_matrix(rng.random((50, 30)) < 0.2)
+    Y = Y[np.diff(Y.indptr) > 0]
+    weights = inverse_propensity(Y)
+    got = evaluate(Y.multiply(weights), Y, (1, 5), inverse_propensity=weights, threshold=0.1)
+    for name in ("P@1", "RP@1", "RP@5", "nDCG@5", "PSP@1", "PSP@5", "PSnDCG@5", "MRR", "micro-F1"):
+        assert got[name] == pytest.approx(100), name
+
+
+def test_values_are_plain_floats_in_a_steady_order() -> None:
+    got = evaluate(TopK([[0]], [[1.0]]), [[1, 0]], (1,), threshold=0.5)
+    assert list(got) == ["P@1", "R@1", "RP@1", "nDCG@1", "coverage@1", "MRR", "micro-F1", "macro-F1"]
+    assert all(type(value) is float for value in got.values())
+    assert json.loads(json.dumps(got)) == got
+
+
+def test_blocks_give_what_the_whole_gives() -> None:
+    case = CASES[1]
+    top, Y = padded(case), one_hot(case["truth"], case["n_labels"])
+    weights = np.asarray(case["inverse_propensity"])
+    metrics = Metrics(DEPTHS, inverse_propensity=weights, threshold=0.4)
+    for rows in (slice(0, 7), slice(7, 7), slice(7, 30), slice(30, 40)):
+        metrics.add(top[rows], Y[rows])
+    assert metrics.n_rows == 40
+    assert metrics.result() == pytest.approx(our_values(case))
+
+
+def test_texts_without_labels_count_as_wrong() -> None:
+    top = TopK([[0], [0]], [[1.0], [1.0]])
+    got = evaluate(top, [[1, 0], [0, 0]], (1,), inverse_propensity=np.ones(2))
+    assert (got["P@1"], got["R@1"], got["nDCG@1"], got["MRR"]) == (50, 50, 50, 50)
+    assert (got["PSP@1"], got["coverage@1"]) == (100, 100)  # measured against what could be found
+
+
+def test_no_true_label_at_all_gives_zeros() -> None:
+    got = evaluate(TopK([[0]], [[1.0]]), np.zeros((1, 3)), (1,), inverse_propensity=np.ones(3), threshold=2.0)
+    assert set(got.values()) == {0.0}
+
+
+def test_stored_zeros_and_repeats_in_Y_do_not_count() -> None:
+    Y = csr_matrix((np.array([1.0, 0.0, 1.0]), np.array([2, 1, 2]), np.array([0, 3])), shape=(1, 3))
+    got = evaluate(TopK([[2, 1]], [[0.5, 0.4]]), Y, (1, 2))
+    assert (got["P@2"], got["R@1"]) == (50, 100)
+    assert Y.nnz == 3  # the caller's matrix is left alone
+
+
+def test_a_threshold_includes_the_score_equal_to_it() -> None:
+    assert evaluate(TopK([[0]], [[0.1]]), [[1]], (1,), threshold=0.1)["micro-F1"] == 100
+
+
+def test_k_may_exceed_the_number_of_labels() -> None:
+    assert evaluate(TopK([[1, 0]], [[0.5, 0.4]]), [[1, 1]], (5,))["P@5"] == pytest.approx(40)
+
+
+def test_too_few_predictions_are_refused() -> None:
+    top = TopK([[0, 1, 2]], [[0.3, 0.2, 0.1]])
+    with pytest.raises(BadInput, match=r"P@5 needs 5 predictions a row but TopK holds 3; call topk\(k=5\)"):
+        evaluate(top, np.ones((1, 9)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "Y", "message"),
+    [
+        ([[0], [1]], np.ones((3, 2)), "Y has 3 rows but 2 were predicted"),
+        ([[2]], np.ones((1, 2)), "0 to 1"),
+        ([[-2]], np.ones((1, 2)), "-2 is predicted"),
+        ([[1, 1]], np.ones((1, 2)), "row 0 of the predictions repeats one"),
+        ([[0]], [["a"]], "Y must be a sparse or dense table"),
+    ],
+)
+def test_bad_blocks_are_refused_and_change_nothing(labels: list, Y: Any, message: str) -> None:
+    metrics = Metrics((1, 2))
+    metrics.add(TopK([[0, 1]], [[0.5, 0.4]]), [[1, 0]])
+    before = metrics.result()
+    with pytest.raises(BadInput, match=message):
+        metrics.add(TopK(labels, np.zeros_like(labels, dtype=float)), Y)
+    assert metrics.result() == before
+
+
+def test_blocks_must_agree_on_the_labels() -> None:
+    metrics = Metrics((1,))
+    metrics.add(TopK([[0]], [[1.0]]), [[1, 0]])
+    with pytest.raises(BadInput, match="3 columns after 2"):
+        metrics.add(TopK([[0]], [[1.0]]), [[1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    "weights", [np.ones(3), np.ones((2, 2)), np.array([1.0, np.nan]), np.array([-1.0, 1.0])]
+)
+def test_bad_weights_are_refused(weights: np.ndarray) -> None:
+    with pytest.raises(BadInput, match="inverse_propensity"):
+        evaluate(TopK([[0]], [[1.0]]), [[1, 0]], (1,), inverse_propensity=weights)
+
+
+@pytest.mark.parametrize("ks", [(), (0,), (1, 2.5)])
+def test_bad_depths_are_refused(ks: tuple) -> None:
+    with pytest.raises(BadInput, match="at least"):
+        Metrics(ks)
+
+
+def test_nothing_added_is_refused() -> None:
+    with pytest.raises(BadInput, match="no rows were added"):
+        Metrics().result()
+
+
+def test_propensity_needs_rows_and_a_sound_B() -> None:
+    with pytest.raises(BadInput, match="no rows"):
+        inverse_propensity(np.zeros((0, 3)))
+    with pytest.raises(BadInput, match="B must be at least 0"):
+        inverse_propensity(np.ones((2, 3)), B=-1.0)
+
+
+def test_rare_labels_weigh_more_whatever_the_dataset() -> None:
+    Y = np.zeros((100, 3))
+    Y[:, 0], Y[:10, 1] = 1, 1
+    for A, B in PROPENSITY.values():
+        weights = inverse_propensity(Y, A, B)
+        assert 1 < weights[0] < weights[1] < weights[2]
+
+
+def test_examples_in_the_docs_run() -> None:
+    page = ROOT / "docs" / "metrics.md"
+    if not page.exists():
+        pytest.skip("the docs are not part of this copy")
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried
+    assert not failed

@@ -1,0 +1,5 @@
+"""``python -m umpteen.cli``: the command where its script is not on the path."""
+
+from umpteen.cli.app import main
+
+main()

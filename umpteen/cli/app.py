@@ -1,0 +1,290 @@
+"""The commands and their flags; what they do lives in the modules beside this one.
+
+Nothing heavy is imported here, so that ``umpteen --help`` answers at once.
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, settings or input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from umpteen import __version__
+from umpteen.errors import BadConfig, BadInput, NotFitted, UmpteenError
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+class _Commands(TyperGroup):
+    """Turn whatever happens in a command into a sentence on stderr and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta["umpteen.debug"] = "--debug" in words or os.environ.get("UMPTEEN_DEBUG", "") not in ("", "0")
+        kept = [word for word in words if word != "--debug"]  # wherever it stands
+        return super().parse_args(ctx, kept + args[len(words) :])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt as interrupt:
+            _terminal().note(str(interrupt) or "Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _close_stdout()
+            raise typer.Exit(0) from None
+        except (UmpteenError, OSError, MemoryError) as error:
+            if ctx.meta["umpteen.debug"]:
+                raise
+            _terminal().error(_sentence(error))
+            raise typer.Exit(_exit_code(error)) from None
+
+
+class _WithSettings(TyperCommand):
+    """A command that takes every setting as a flag: ``--tree.branching 16``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from umpteen.cli.options import spell_out
+
+        own = {flag for param in self.params for flag in param.opts}
+        return super().parse_args(ctx, spell_out(args, own | {"--help"}))
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Tag text with labels from a vocabulary of thousands to tens of millions.",
+    epilog="Start with: umpteen demo",
+)
+
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A folder or file of data; docs/data.md lists the formats.")
+]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same model.")]
+Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.")]
+Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
+Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a setting; see: umpteen settings. May be repeated."
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"umpteen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    pass
+
+
+@app.command(cls=_WithSettings)
+def train(
+    data: Data,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder to save the model in.")
+    ],
+    recipe: Annotated[str | None, typer.Option(help="See: umpteen recipes. Default: xr-linear.")] = None,
+    config: Config = None,
+    set_: Set = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    rows: Rows = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keep finished stages here; the same command resumes.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model and save it. Settings may also be flags: --tree.branching 16."""
+    from umpteen.cli.options import collect
+    from umpteen.cli.training import train as run
+
+    recipe, settings = collect(config, set_ or [], recipe, seed=seed, threads=threads)
+    run(data, output, recipe, settings, terminal=_terminal(quiet), n_rows=rows, checkpoint=checkpoint)
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")
+    ] = "-",
+    k: Annotated[int, typer.Option("-k", help="Labels per text.", min=1)] = 5,
+    as_json: AsJson = False,
+    beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
+    allowed: Annotated[
+        Path | None, typer.Option(help="File of the labels to choose from, one a line.")
+    ] = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the best labels of every text, as they come in."""
+    import umpteen
+    from umpteen.cli.prediction import predict as run
+
+    terminal = _terminal(quiet)
+    loaded = umpteen.load(str(model))
+    if source == "-" and sys.stdin.isatty():
+        terminal.note("Type a text and press Enter; Ctrl-D ends.")
+    run(loaded, source, k=k, terminal=terminal, as_json=as_json, beam=beam, allowed=allowed, threads=threads)
+
+
+@app.command()
+def evaluate(
+    model: ModelFolder,
+    data: Data,
+    split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
+    as_json: AsJson = False,
+    ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the figures.")] = "1,3,5",
+    propensity: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Add F1 of the labels that score this much.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print how good a model is on labelled data, in per cent."""
+    import umpteen
+    from umpteen.cli.evaluation import evaluate as run
+    from umpteen.cli.options import numbers
+
+    run(
+        umpteen.load(str(model)), data, split=split, terminal=_terminal(quiet), ks=numbers(ks, int, "-k"),
+        propensity=propensity, threshold=threshold, as_json=as_json,
+    )  # fmt: skip
+
+
+@app.command()
+def info(
+    model: ModelFolder,
+    as_json: AsJson = False,
+    tree: Annotated[bool, typer.Option("--tree", help="Show the levels of the label tree.")] = False,
+) -> None:
+    """Print what a saved model is."""
+    from umpteen.cli.inspection import info as run
+
+    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree)
+
+
+@app.command()
+def recipes(as_json: AsJson = False) -> None:
+    """List the recipes."""
+    from umpteen.cli.inspection import recipes as run
+
+    run(terminal=_terminal(), as_json=as_json)
+
+
+@app.command()
+def settings(
+    recipe: Annotated[str | None, typer.Option(help="Show this recipe's defaults.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List every setting with its default."""
+    from umpteen.cli.inspection import settings as run
+
+    run(recipe, terminal=_terminal(), as_json=as_json)
+
+
+@app.command()
+def warmup(quiet: Quiet = False) -> None:
+    """Compile the kernels now, so that the first command does not have to."""
+    from umpteen.models import warmup as run
+
+    terminal = _terminal(quiet)
+    with terminal.progress() as progress:
+        run(progress)
+    terminal.note("The kernels are compiled.")
+
+
+@app.command(cls=_WithSettings)
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to save the model.")
+    ] = Path("demo-model"),
+    config: Config = None,
+    set_: Set = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train on the data that comes with the package, measure, and tag three sentences."""
+    from umpteen.cli.demo import demo as run
+    from umpteen.cli.options import collect
+
+    _, changed = collect(config, set_ or [], seed=seed, threads=threads)
+    run(output, changed, terminal=_terminal(quiet))
+
+
+@app.command(cls=_WithSettings)
+def bench(
+    data: Data,
+    recipes: Annotated[str | None, typer.Option(metavar="A,B", help="Which recipes; default: all.")] = None,
+    rows: Rows = None,
+    as_json: AsJson = False,
+    config: Config = None,
+    set_: Set = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train recipes on one dataset and compare quality, time, memory and size."""
+    from umpteen.cli.benchmark import bench as run
+    from umpteen.cli.inspection import recipe_names
+    from umpteen.cli.options import collect
+
+    _, changed = collect(config, set_ or [], seed=seed, threads=threads)
+    run(data, recipe_names(recipes), changed, terminal=_terminal(quiet), n_rows=rows, as_json=as_json)
+
+
+def main() -> None:
+    """Run the command; this is what the ``umpteen`` script calls."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # labels are in any script
+    app(prog_name="umpteen")
+
+
+def _terminal(quiet: bool = False) -> Any:
+    from umpteen.cli.terminal import Terminal
+
+    return Terminal(quiet)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory; use fewer rows (--rows), or set linear.memory_gb to bound the solver"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _exit_code(error: BaseException) -> int:
+    return MISUSED if isinstance(error, (BadConfig, BadInput, NotFitted)) else FAILED
+
+
+def _close_stdout() -> None:
+    """Forget what could not be written, or Python complains about it at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,177 @@
+"""``umpteen bench`` and ``umpteen demo``: train recipes on one dataset and put their figures in one table.
+
+Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umpteen.cli.evaluation import score, widened
+from umpteen.cli.terminal import Terminal
+from umpteen.cli.training import rows_of, size_of
+from umpteen.data import Dataset, read
+from umpteen.engine import Progress
+from umpteen.errors import UmpteenError
+from umpteen.metrics import PROPENSITY, inverse_propensity
+
+KS = (1, 3, 5)
+_HELD_OUT = 0.1  # share of a single file that is tested on
+_QUERIES = 200  # single queries that are timed
+
+COLUMNS = {
+    "recipe": "recipe",
+    **{f"{measure}@{k}": f"{measure}@{k}" for measure in ("P", "PSP") for k in KS},
+    "fit_s": "train s",
+    "peak_mb": "peak MB",
+    "model_mb": "model MB",
+    "ms_per_text": "ms/text",
+    "p50_ms": "one, p50 ms",
+}
+
+
+class BenchFailed(UmpteenError, RuntimeError):
+    """A recipe whose process died."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One recipe to be measured in a process of its own."""
+
+    data: str
+    recipe: str
+    settings: dict[str, Any]
+    n_rows: int | None
+    quiet: bool
+
+
+def bench(
+    data: str,
+    recipes: Sequence[str],
+    settings: dict[str, Any],
+    *,
+    terminal: Terminal,
+    n_rows: int | None = None,
+    as_json: bool = False,
+) -> None:
+    """Train every recipe on ``data`` and print one table."""
+    from umpteen.models import create
+
+    for recipe in recipes:
+        create(recipe, settings)  # a wrong name or setting is told before anything is trained
+    rows = []
+    for recipe in recipes:
+        terminal.note(f"{recipe} on {data}")
+        rows.append(_in_own_process(Job(data, recipe, settings, n_rows, terminal.quiet)))
+    if as_json:
+        terminal.json(rows)
+    else:
+        terminal.table(list(COLUMNS.values()), [[row.get(key) for key in COLUMNS] for row in rows])
+
+
+def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Fit, predict and save a model; return its figures, times and sizes by name."""
+    X = rows_of(train)
+    n_known = train.Y.shape[1]
+    before = _reset_peak()
+    begun = time.perf_counter()
+    model.fit(X, train.Y, label_names=train.labels, progress=progress)
+    fit_s = time.perf_counter() - begun
+    peak = _peak_mb()
+    constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
+    weights = inverse_propensity(widened(train.Y, max(n_known, test.Y.shape[1])), *constants)
+    scored = score(model, test, ks=KS, weights=weights, progress=progress)
+    model.save(folder)
+    return {
+        "recipe": model.config.recipe,
+        **{name: round(value, 3) for name, value in scored.figures.items()},
+        "propensity": list(constants),
+        "fit_s": round(fit_s, 3),
+        "peak_mb": None if peak is None or before is None else round(peak - before, 1),
+        "model_mb": round(size_of(folder) / 1e6, 3),
+        "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
+        "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
+    }
+
+
+def read_both(data: str, n_rows: int | None = None) -> tuple[Dataset, Dataset]:
+    """Read the train and test splits; of a single file a tenth of the rows is held out."""
+    train = read(data, "train", n_rows=n_rows)
+    if not Path(data).is_dir():
+        return train.split(_HELD_OUT)
+    width = None if train.X is None else train.X.shape[1]
+    return train, read(data, "test", labels=train.labels, n_features=width)
+
+
+def _in_own_process(job: Job) -> dict[str, Any]:
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(_measure_job, job).result()
+    except BrokenProcessPool as error:
+        raise BenchFailed(
+            f"the process that trained '{job.recipe}' was killed, most likely for want of memory; "
+            "try fewer rows with --rows"
+        ) from error
+
+
+def _measure_job(job: Job) -> dict[str, Any]:
+    from umpteen.models import create, warmup
+
+    terminal = Terminal(quiet=job.quiet)
+    model = create(job.recipe, job.settings)
+    train, test = read_both(job.data, job.n_rows)
+    with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
+        warmup(progress)  # compiling is no part of training
+        return measure(model, train, test, Path(folder, "model"), progress)
+
+
+def _one_query_ms(model: Any, X: Any) -> float:
+    """Return the median time of single queries on one thread."""
+    times = []
+    for i in range(min(_QUERIES, len(X) if isinstance(X, list) else X.shape[0])):
+        one = X[i : i + 1]
+        begun = time.perf_counter()
+        model.topk(one, max(KS), threads=1)
+        times.append(time.perf_counter() - begun)
+    return 1e3 * float(np.median(times))
+
+
+def _reset_peak() -> float | None:
+    """Let the peak start at what is resident now, where the system can; return it in MB."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status_mb("VmRSS")
+    except OSError:
+        return _peak_mb()
+
+
+def _peak_mb() -> float | None:
+    """Return the most memory that was resident, in MB, or None where the system does not say."""
+    try:
+        return _status_mb("VmHWM")
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _status_mb(key: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) / 1e3
+    raise OSError(f"no {key} in /proc/self/status")

@@ -1,0 +1,119 @@
+"""``umpteen info``, ``recipes`` and ``settings``: what a model is, and what there is to choose from.
+
+Knows no setting and no recipe by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from umpteen.cli.terminal import Terminal, megabytes
+from umpteen.config import ModelConfig, describe
+from umpteen.errors import BadConfig
+
+
+def info(path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False) -> None:
+    """Print what a saved model is."""
+    import umpteen
+    from umpteen import store
+
+    model, stored = umpteen.load(path), store.read(path)
+    facts = {
+        **model.describe(),
+        "size_on_disk": stored.size,
+        "format": stored.config["format"],
+        "umpteen": stored.config["umpteen"],
+    }
+    levels = tree_levels(model) if with_tree else []
+    if as_json:
+        terminal.json({**facts, "tree": levels} if with_tree else facts)
+        return
+    terminal.table(["", str(path)], [[key.replace("_", " "), _shown(key, facts[key])] for key in facts])
+    if with_tree:
+        columns = [column.replace("_", " ") for column in levels[0]]
+        terminal.table(columns, [list(level.values()) for level in levels], title="Label trees")
+
+
+def tree_levels(model: Any) -> list[dict[str, Any]]:
+    """List every level of every tree: its nodes, and how many children their parents have."""
+    import numpy as np
+
+    levels = []
+    for number, head in enumerate(model.heads_, start=1):
+        for level, starts in enumerate(head.tree.starts, start=1):
+            children = np.diff(starts)
+            levels.append(
+                {
+                    "tree": number,
+                    "level": level,
+                    "nodes": int(starts[-1]),
+                    "fewest_children": int(children.min()),
+                    "mean_children": round(float(children.mean()), 2),
+                    "most_children": int(children.max()),
+                }
+            )
+    return levels
+
+
+def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
+    """Print every recipe with the first sentence of its documentation."""
+    from umpteen.models import RECIPES
+
+    rows = [[name, _first_line(recipe)] for name, recipe in RECIPES.items()]
+    if as_json:
+        terminal.json([{"recipe": name, "doc": doc} for name, doc in rows])
+    else:
+        terminal.table(["recipe", "what it is"], rows)
+
+
+def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -> None:
+    """Print every setting with its default, that of the recipe if one is named."""
+    rows = describe(ModelConfig)
+    if recipe is not None:
+        from umpteen.models import create
+
+        config = create(recipe).config
+        rows = [(key, kind, _value(config, key), doc) for key, kind, _, doc in rows]
+    if as_json:
+        keys = ("key", "type", "default", "doc")
+        terminal.json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        terminal.table(["setting", "type", "default", "what it does"], [_row(*row) for row in rows])
+
+
+def recipe_names(text: str | None) -> list[str]:
+    """Read ``a,b,c``; None means every recipe."""
+    if text is None:
+        from umpteen.models import RECIPES
+
+        return list(RECIPES)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadConfig(f"--recipes takes names separated by commas, but got '{text}'")
+    return names
+
+
+def _row(key: str, kind: str, default: Any, doc: str) -> list[str]:
+    shown = str(default).lower() if isinstance(default, bool) else str(default)
+    return [key, kind, shown, doc]
+
+
+def _value(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def _first_line(recipe: type) -> str:
+    return (recipe.__doc__ or "").strip().partition("\n")[0]
+
+
+def _shown(key: str, value: Any) -> str:
+    if key in ("size_on_disk", "bytes"):
+        return megabytes(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{name} = {item}" for name, item in value.items()) or "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "–"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

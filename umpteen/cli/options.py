@@ -1,0 +1,114 @@
+"""Settings as people type them: ``--set tree.branching=16``, ``--tree.branching 16`` and JSON files.
+
+Which settings exist is known to ``umpteen.config`` alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from umpteen.config import ModelConfig, describe
+from umpteen.errors import BadConfig, BadInput, nearest
+
+DEFAULT_RECIPE = "xr-linear"
+
+
+def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
+    """Turn ``--tree.branching 16`` and ``--trees 3`` into ``--set tree.branching=16 --set trees=3``.
+
+    A flag with a dot is a setting; one without is, if a setting has that name and the command no such flag.
+
+    >>> spell_out(["data", "--tree.branching", "8", "--trees=3", "-o", "m"], ["--output"])
+    ['data', '--set', 'tree.branching=8', '--set', 'trees=3', '-o', 'm']
+    """
+    names = {key for key, *_ in describe(ModelConfig)}
+    spelled: list[str] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*spelled, word, *rest]
+        flag, equals, value = word.partition("=")
+        name = flag.removeprefix("--")
+        if not flag.startswith("--") or flag in own_flags or not ("." in name or name in names):
+            spelled.append(word)
+            continue
+        if not equals:
+            if not rest:
+                raise BadConfig(f"{flag} needs a value, but none follows; write {flag} VALUE")
+            value = rest.pop(0)
+        spelled += ["--set", f"{name}={value}"]
+    return spelled
+
+
+def collect(
+    config: Path | None, pairs: Sequence[str], recipe: str | None = None, **direct: Any
+) -> tuple[str, dict[str, Any]]:
+    """Return the recipe and its settings; a later source wins: file, ``--set``, flags of their own.
+
+    Settings that differ only in being nested or dotted are the same setting, so all come back dotted.
+    """
+    settings = flatten(_read_config(config)) if config is not None else {}
+    named = settings.pop("recipe", DEFAULT_RECIPE)
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadConfig(
+                f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16"
+            )
+        settings[key.strip()] = value.strip()
+    settings |= {key: value for key, value in direct.items() if value is not None}
+    chosen = recipe or settings.get("recipe", named)
+    _check_keys(settings)
+    settings.pop("recipe", None)
+    return chosen, settings
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Write nested settings as dotted ones.
+
+    >>> flatten({"tree": {"branching": 8}, "seed": 1})
+    {'tree.branching': 8, 'seed': 1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def numbers(text: str, kind: type, what: str) -> tuple[Any, ...]:
+    """Read ``1,3,5``.
+
+    >>> numbers("1,3,5", int, "-k")
+    (1, 3, 5)
+    """
+    try:
+        found = tuple(kind(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = ()
+    if not found:
+        raise BadInput(f"{what} takes numbers separated by commas, but got '{text}'")
+    return found
+
+
+def _check_keys(settings: dict[str, Any]) -> None:
+    known = [key for key, *_ in describe(ModelConfig)]
+    for key in settings:
+        if key not in known:
+            hint = nearest(key, known) or "; umpteen settings lists them all"
+            raise BadConfig(f"unknown setting '{key}'{hint}")
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"the config file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise BadConfig(f"the config file {path} is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise BadConfig(f'the config file {path} must hold a JSON object such as {{"seed": 1}}')
+    return values

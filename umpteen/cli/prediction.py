@@ -1,0 +1,202 @@
+"""``umpteen predict``: texts come in as lines or rows, answers go out block by block.
+
+A block is whatever has arrived, so somebody typing gets an answer per line and a fast pipe full blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from umpteen.cli.terminal import Terminal
+from umpteen.data import Labels, read, stream_texts
+from umpteen.errors import BadInput
+
+_BLOCK = 4096  # texts answered at a time, at most
+_READ = 1 << 20  # bytes taken from standard input at a time, at most
+_SHOWN = 60  # characters of a text that a terminal shows
+_FEATURE_FILES = (".npz", ".svm", ".svmlight", ".libsvm")
+
+Block = tuple[list[str], Any]  # what to call the rows, and the rows: texts or features
+
+
+def predict(
+    model: Any,
+    source: str,
+    *,
+    k: int,
+    terminal: Terminal,
+    as_json: bool = False,
+    beam: int | None = None,
+    allowed: Path | None = None,
+    threads: int | None = None,
+) -> None:
+    """Print the best labels of every text of ``source``, which is a file, a folder or ``-``."""
+    options = {"beam": beam, "threads": threads}
+    if allowed is not None:
+        options["allowed"] = read_allowed(allowed, model.labels_)
+    labels = model.labels_
+    line = _json_line if as_json else _readable_line
+    n_rows, begun = 0, time.perf_counter()
+    for shown, X in (text_blocks if takes_texts(model) else feature_blocks)(model, source):
+        top = model.topk(X, k, **options)
+        answers = zip(shown, top.labels.tolist(), top.scores.tolist(), strict=True)
+        sys.stdout.write("".join(line(text, _named(labels, *found)) for text, *found in answers))
+        sys.stdout.flush()
+        n_rows += len(shown)
+    seconds = time.perf_counter() - begun
+    if source != "-":
+        terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
+
+
+def takes_texts(model: Any) -> bool:
+    """Tell whether a model was trained on texts; otherwise it wants feature rows."""
+    return model.describe()["input"] == "texts"
+
+
+def text_blocks(model: Any, source: str) -> Iterator[Block]:
+    """Walk the texts of a file, of a folder's test split or of standard input."""
+    if source == "-":
+        blocks = typed_texts(sys.stdin.buffer)
+    else:
+        if Path(source).suffix in _FEATURE_FILES:
+            raise BadInput(f"the model was trained on texts, but {source} holds feature rows; pass texts")
+        blocks = _in_blocks(stream_texts(source, "test"))
+    for texts in blocks:
+        yield texts, texts
+
+
+def feature_blocks(model: Any, source: str) -> Iterator[Block]:
+    """Walk the feature rows of a file or of a folder's test split."""
+    X = _read_features(source, model.n_features_in_)
+    for start in range(0, X.shape[0], _BLOCK):
+        block = X[start : start + _BLOCK]
+        yield [f"row {start + i}" for i in range(block.shape[0])], block
+
+
+def typed_texts(stream: BinaryIO) -> Iterator[list[str]]:
+    """Read texts, or JSON lines if the first line is one, as blocks of what has arrived."""
+    arrived = _Arrived(stream)
+    block: list[str] = []
+    for text in arrived.texts():
+        block.append(text)
+        if len(block) >= _BLOCK or not arrived.waiting:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def read_allowed(path: Path, labels: Labels) -> list[int]:
+    """Read which labels may be predicted: one key or name a line; returns their ids."""
+    wanted = [line.strip() for line in stream_texts(path) if line.strip()]
+    if not wanted:
+        raise BadInput(f"{path} names no label; write one a line")
+    try:
+        return labels.encode([wanted]).indices.tolist()
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+class _Arrived:
+    """Lines of a stream; ``waiting`` tells whether more of them are at hand."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.waiting = False
+
+    def texts(self) -> Iterator[str]:
+        from umpteen.data.tables import json_rows
+
+        lines = self._lines()
+        first = next(lines, None)
+        if first is None:
+            return lines
+        lines = chain([first], lines)
+        if first.lstrip().startswith("{") and '"text"' in first:
+            return (text for text, _ in json_rows(lines, "standard input", "text", None, {}))
+        return lines
+
+    def _lines(self) -> Iterator[str]:
+        rest, number = b"", 0
+        while True:
+            read = self._stream.read1(_READ)  # what is there, without waiting for more
+            lines = (rest + read).split(b"\n")
+            rest = lines.pop() if read else b""
+            if not read and lines == [b""]:
+                return
+            # Blank lines at the end do not count: JSON lines skip them and nobody may be left waiting.
+            last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
+            for i, line in enumerate(lines):
+                self.waiting = i < last
+                number += 1
+                yield _decode(line, number)
+            if not read:
+                return
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"standard input:{number}: this line is not UTF-8; convert it first") from error
+
+
+def _in_blocks(texts: Iterator[str]) -> Iterator[list[str]]:
+    while block := list(islice(texts, _BLOCK)):
+        yield block
+
+
+def _read_features(source: str, n_features: int) -> Any:
+    if source == "-":
+        raise BadInput(
+            "the model was trained on feature rows, not texts; pass a file of rows (XMC, svmlight, npz)"
+        )
+    if Path(source).suffix == ".npz":
+        return _read_npz(Path(source))
+    dataset = read(source, "test", n_features=n_features)
+    if dataset.X is None:
+        raise BadInput(
+            f"the model was trained on feature rows, but {source} holds texts; pass rows of features"
+        )
+    return dataset.X
+
+
+def _read_npz(path: Path) -> Any:
+    import scipy.sparse as sp
+
+    from umpteen.data.sparse import as_csr
+
+    try:
+        return as_csr(sp.load_npz(path), name=str(path))
+    except BadInput:
+        raise
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist") from error
+    except Exception as error:  # zip, zlib, numpy and scipy each have their own for a damaged file
+        raise BadInput(f"{path} is not a matrix written by scipy.sparse.save_npz: {error}") from error
+
+
+Named = list[tuple[str, int, str, float]]  # name, id, key, score
+
+
+def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float]) -> Named:
+    kept = [i for i in ids if i >= 0]
+    return list(zip(labels.names(kept), kept, labels.keys(kept), scores, strict=False))
+
+
+def _json_line(text: str, answers: Named) -> str:
+    found = [{"label": name, "id": i, "key": key, "score": score} for name, i, key, score in answers]
+    return json.dumps({"labels": found}, ensure_ascii=False) + "\n"
+
+
+def _readable_line(text: str, answers: Named) -> str:
+    text = " ".join(text.split())
+    if sys.stdout.isatty() and len(text) > _SHOWN:
+        text = text[: _SHOWN - 1] + "…"
+    return "\t".join([text, *(f"{name} ({score:.3f})" for name, _, _, score in answers)]) + "\n"

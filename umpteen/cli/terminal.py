@@ -1,0 +1,151 @@
+"""Where a command speaks: results to stdout; notes, progress and errors to stderr.
+
+Knows how things look, not what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from umpteen.engine import Progress as Callback
+from umpteen.engine import silent
+
+_WIDE = 160  # columns of a table where nobody watches
+_PAUSE = 0.05  # seconds between two redraws of a bar
+
+
+class Terminal:
+    """The two streams of a command.
+
+    Parameters
+    ----------
+    quiet : print results and errors only.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.out = _console(stderr=False)
+        self.err = _console(stderr=True)
+
+    def note(self, text: str) -> None:
+        """Say something that is not a result."""
+        if not self.quiet:
+            self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def error(self, text: str) -> None:
+        """Say in one line what went wrong."""
+        self.err.print(Text("error: ", style="bold red") + Text(text, style="red"), soft_wrap=True)
+
+    def json(self, value: Any) -> None:
+        """Print a result for programs, on one line."""
+        self.out.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+        """Print a result for people; numbers stand to the right."""
+        rows = [list(row) for row in rows]
+        table = Table(title=title or None, title_justify="left", title_style="bold")
+        for i, column in enumerate(columns):
+            is_number = all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
+            table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(value)) for value in row))
+        self.out.print(table)
+
+    @contextmanager
+    def progress(self) -> Iterator[Callback]:
+        """Yield a callback that shows a bar per stage, or a line per finished stage where nobody watches."""
+        if self.quiet:
+            yield silent
+        elif not self.err.is_terminal:
+            yield _Lines(self)
+        else:
+            columns = (
+                TextColumn("{task.description:24}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+            )
+            with Progress(*columns, console=self.err) as bars:
+                yield _Bars(bars)
+
+
+class _Bars:
+    """One bar per stage."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._drawn = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage in self._tasks and done < total and now - self._drawn < _PAUSE:
+            return
+        self._drawn = now
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage)
+        self._bars.update(self._tasks[stage], completed=done, total=max(total, 1))
+        if done >= total:
+            self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # the stage may come again
+
+
+class _Lines:
+    """One line per finished stage."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._started: dict[str, float] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        begun = self._started.setdefault(stage, time.monotonic())
+        if done >= total:
+            del self._started[stage]
+            self._terminal.note(f"{stage}: {duration(time.monotonic() - begun)}")
+
+
+def duration(seconds: float) -> str:
+    """Spell out a time.
+
+    >>> duration(0.25), duration(75), duration(7300)
+    ('0.25 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def megabytes(n_bytes: float) -> str:
+    """Spell out a size.
+
+    >>> megabytes(1_500_000), megabytes(2_000)
+    ('1.5 MB', '2.0 kB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes:.0f} bytes"
+
+
+def _console(stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

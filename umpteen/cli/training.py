@@ -1,0 +1,87 @@
+"""``umpteen train``: read, estimate, fit, save.
+
+Knows nothing about how a recipe learns.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from umpteen.cli.terminal import Terminal, duration, megabytes
+from umpteen.data import Dataset, read
+from umpteen.errors import BadInput
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with a sentence that says what is kept and how to go on."""
+
+
+def train(
+    data: str,
+    output: Path,
+    recipe: str,
+    settings: dict[str, Any],
+    *,
+    terminal: Terminal,
+    n_rows: int | None = None,
+    checkpoint: Path | None = None,
+) -> None:
+    """Train a model on the train split of ``data`` and save it in ``output``."""
+    from umpteen.models import create
+
+    model = create(recipe, settings)  # a wrong setting is told before anything is read
+    check_target(output)
+    terminal.note(f"Reading {data}")
+    dataset = read(data, "train", n_rows=n_rows)
+    terminal.note(repr(dataset))
+    X = rows_of(dataset)
+    terminal.note(str(model.estimate(X, dataset.Y)))
+    begun = time.perf_counter()
+    try:
+        with terminal.progress() as progress:
+            where = None if checkpoint is None else str(checkpoint)
+            model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
+        model.save(output)
+    except KeyboardInterrupt as error:
+        raise Interrupted(_what_is_kept(checkpoint)) from error
+    seconds, size = duration(time.perf_counter() - begun), megabytes(size_of(output))
+    terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
+
+
+def rows_of(dataset: Dataset) -> Any:
+    """Return what a model learns from: feature rows if there are any, else texts."""
+    return dataset.X if dataset.X is not None else dataset.texts
+
+
+def check_target(folder: Path) -> None:
+    """Refuse a folder that cannot take a model before time is spent on training one."""
+    if folder.is_dir():
+        _refuse_foreign(folder)
+    elif folder.exists():
+        raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name")
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise BadInput(f"a model cannot be saved in '{folder}': '{there}' is not a folder you may write to")
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _refuse_foreign(folder: Path) -> None:
+    from umpteen.store import is_model
+
+    names = os.listdir(folder)
+    from_a_killed_save = any(name.startswith(".tmp-") or name.endswith(".safetensors") for name in names)
+    if names and not from_a_killed_save and not is_model(folder):
+        raise BadInput(f"'{folder}' is not empty and holds no umpteen model; choose a new folder or empty it")
+
+
+def _what_is_kept(checkpoint: Path | None) -> str:
+    if checkpoint is None:
+        return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
+    return f"Interrupted; finished stages are kept in {checkpoint}: the same command resumes from there."

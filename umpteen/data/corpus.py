@@ -1,0 +1,110 @@
+"""Texts with their labels, found but not yet read, and the ways a row's labels are written in a file.
+
+Knows nothing about file formats: those hand in an iterator of rows. A row's labels are a list, or one string
+still to be split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from umpteen.data.labels import Labels
+from umpteen.data.lines import open_text
+from umpteen.errors import BadInput
+
+Row = tuple[str, Any]  # the text, and its labels as a list or one string
+_BRACKETED = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]*:[^<>]*)>")  # only URIs: a label may be called <g>
+
+
+@dataclass
+class Corpus:
+    """A source of rows that can be walked again and again.
+
+    ``cells`` walks the labels alone where that is cheaper; ``split`` turns all label cells of the file into
+    lists; ``names`` is filled with the names of labels while rows are read, where the format has them.
+    """
+
+    where: Path
+    rows: Callable[[], Iterator[Row]]
+    cells: Callable[[], Iterator[Any]] | None = None
+    split: Callable[[list[Any]], list[Any]] = lambda cells: [split_cell(cell) for cell in cells]
+    names: dict[str, str] = field(default_factory=dict)
+
+    def texts(self) -> Iterator[str]:
+        """Walk the texts."""
+        return (text for text, _ in self.rows())
+
+    def label_rows(self) -> list[Any]:
+        """Read the labels of every row."""
+        return self.split(list(self.cells() if self.cells else (cell for _, cell in self.rows())))
+
+    def read(self, n_rows: int | None = None) -> tuple[list[str], list[Any]]:
+        """Read the texts and labels of every row, or of the first ``n_rows``."""
+        texts, cells = [], []
+        for text, cell in islice(self.rows(), n_rows):
+            texts.append(text)
+            cells.append(cell)
+        return texts, self.split(cells)
+
+
+def split_cell(cell: Any) -> Any:
+    """Split labels separated by blanks, and take the angle brackets off URIs.
+
+    >>> split_cell("<http://example.org/a> b")
+    ['http://example.org/a', 'b']
+    """
+    if not isinstance(cell, str):
+        return cell
+    labels = cell.replace("\t", " ").split(" ")  # not at other white space, which may be part of a label
+    if "" in labels:
+        labels = [label for label in labels if label]
+    return labels if "<" not in cell else [without_brackets(label) for label in labels]
+
+
+def without_brackets(label: str) -> str:
+    """Return the URI inside ``<…>``; any other label as it is."""
+    match = _BRACKETED.fullmatch(label)
+    return match[1] if match else label
+
+
+def split_cells(cells: Iterable[Any]) -> list[Any]:
+    """Split the label cells of a table: at semicolons if any cell of the file has one, else at blanks.
+
+    >>> split_cells(["machine learning; law", "tax law", ["a", "b"]])
+    [['machine learning', 'law'], ['tax law'], ['a', 'b']]
+    """
+    cells = list(cells)
+    if not any(isinstance(cell, str) and ";" in cell and "<" not in cell for cell in cells):
+        return [split_cell(cell) for cell in cells]
+    return [
+        [label for part in cell.split(";") if (label := part.strip())]
+        if isinstance(cell, str) and "<" not in cell
+        else split_cell(cell)
+        for cell in cells
+    ]
+
+
+def read_label_names(path: Path) -> tuple[Labels, bool]:
+    """Read a vocabulary: ``key<TAB>name`` or one name a line; also tells whether there were keys.
+
+    Ids are line numbers from zero. Keys may stand in angle brackets.
+    """
+    keys: dict[str, int] = {}
+    names: list[str] = []
+    has_keys = False
+    for number, line in enumerate(open_text(path), start=1):
+        key, tab, name = line.partition("\t")
+        has_keys |= bool(tab)
+        key = without_brackets(key.strip())
+        if not key:
+            raise BadInput(f"{path}:{number}: the line has no label; write key<TAB>name or one name a line")
+        if key in keys:
+            raise BadInput(f"{path}:{number}: {key!r} was on line {keys[key]} already; labels must be unique")
+        keys[key] = number
+        names.append(name.strip() or key)
+    return Labels(names, keys) if has_keys else Labels(keys), has_keys

@@ -1,0 +1,126 @@
+"""A dataset: texts or feature rows, their targets and the vocabulary, checked once when it is made.
+
+Knows nothing about files and formats; those are the readers' concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.data.labels import Labels
+from umpteen.data.sparse import as_csr, check_rows_match, n_rows_of
+from umpteen.errors import BadInput
+
+
+@dataclass
+class Dataset:
+    """Rows to learn from or to be scored on.
+
+    Parameters
+    ----------
+    texts
+        One text per row, or None where there are only features.
+    X
+        One feature row per text, or None where there are only texts.
+    Y
+        One target row per text, one column per label; None where nothing is known.
+    labels
+        The vocabulary of Y's columns; numbers if not given.
+    name
+        What messages and tables call it.
+
+    Examples
+    --------
+    >>> labels, Y = Labels.from_lists([["fruit"], ["tool"], ["fruit"]])
+    >>> data = Dataset(["apple", "hammer", "pear"], Y=Y, labels=labels)
+    >>> len(data), data.take([2, 0]).texts
+    (3, ['pear', 'apple'])
+    """
+
+    texts: Sequence[str] | None = None
+    X: sp.csr_matrix | None = None
+    Y: sp.csr_matrix | None = None
+    labels: Labels = field(default_factory=lambda: Labels.numbered(0))
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.texts is None and self.X is None:
+            raise BadInput("a dataset needs texts or X; both are missing")
+        if isinstance(self.texts, (str, bytes)):
+            raise BadInput("texts must be a list of texts, but is one text; pass [text]")
+        if self.X is not None:
+            self.X = as_csr(self.X, name="X")
+            if self.texts is not None:
+                check_rows_match(self.texts, self.X, x_name="texts", y_name="X")
+        if self.Y is not None:
+            self._check_targets()
+
+    def _check_targets(self) -> None:
+        self.Y = as_csr(self.Y, name="Y")
+        if self.X is not None:
+            check_rows_match(self.X, self.Y)
+        else:
+            check_rows_match(self.texts, self.Y, x_name="texts")
+        if len(self.labels) == 0:
+            self.labels = Labels.numbered(self.Y.shape[1])
+        if len(self.labels) != self.Y.shape[1]:
+            n_columns, n_labels = self.Y.shape[1], len(self.labels)
+            raise BadInput(f"Y has {n_columns} columns but there are {n_labels} labels; name each column")
+
+    def __len__(self) -> int:
+        return n_rows_of(self.X if self.texts is None else self.texts)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self):,} rows", "texts" if self.texts is not None else "no texts"]
+        if self.X is not None:
+            parts.append(f"{self.X.shape[1]:,} features")
+        parts.append(f"{len(self.labels):,} labels")
+        return f"Dataset({self.name + ': ' if self.name else ''}{', '.join(parts)})"
+
+    def take(self, rows: Any) -> Dataset:
+        """Return these rows (numbers, a mask or a slice) in this order, with the same vocabulary."""
+        wanted = _row_numbers(rows, len(self))
+        return Dataset(
+            texts=None if self.texts is None else [self.texts[i] for i in wanted],
+            X=None if self.X is None else self.X[wanted],
+            Y=None if self.Y is None else self.Y[wanted],
+            labels=self.labels,
+            name=self.name,
+        )
+
+    def split(self, share: float, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """Hold out a random share of the rows: returns ``(rest, held out)``, each in the original order.
+
+        The same seed gives the same rows.
+        """
+        if not 0 < share < 1:
+            raise BadInput(f"share must lie between 0 and 1, but is {share!r}")
+        if len(self) < 2:
+            raise BadInput(f"a dataset of {len(self)} rows cannot be split; two are needed")
+        n_held = min(max(round(len(self) * share), 1), len(self) - 1)
+        held = np.zeros(len(self), dtype=bool)
+        held[np.random.default_rng(seed).choice(len(self), n_held, replace=False)] = True
+        return self.take(~held), self.take(held)
+
+
+def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
+    if isinstance(rows, slice):
+        return np.arange(n_rows)[rows]
+    try:
+        wanted = np.asarray(rows)
+    except ValueError as error:
+        raise BadInput(f"rows must be a list of row numbers: {error}") from error
+    if wanted.dtype == bool and wanted.shape == (n_rows,):
+        return np.flatnonzero(wanted)
+    if wanted.ndim != 1 or (len(wanted) and wanted.dtype.kind not in "iu"):
+        raise BadInput(f"rows must be row numbers or a mask of {n_rows} entries, but are {rows!r:.80}")
+    wanted = wanted.astype(np.int64)
+    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < n_rows):
+        low, high = wanted.min(), wanted.max()
+        raise BadInput(f"rows must lie between 0 and {n_rows - 1}, but range from {low} to {high}")
+    return wanted

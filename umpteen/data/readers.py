@@ -1,0 +1,318 @@
+"""The doors: find out which format a path is in, and read it into a Dataset with stable label ids.
+
+Formats live in their own files; this one knows which file belongs to which split, and where the vocabulary
+comes from. Ids never depend on the split: they come from ``labels=``, else from a ``label_names`` file, else
+from the train split. Labels unknown there get further columns at the end, so that recall counts them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+
+from umpteen.data import folders, tables, xmc
+from umpteen.data.corpus import Corpus, read_label_names
+from umpteen.data.dataset import Dataset
+from umpteen.data.labels import Labels
+from umpteen.data.lines import find_packed, listing, open_text, plain_suffix
+from umpteen.data.sparse import wrap
+from umpteen.errors import BadInput
+
+PathLike = str | os.PathLike[str]
+_ROW_FILES = (".txt", ".svm", ".svmlight", ".libsvm")
+_NPZ_NAMES = {"train": ("trn", "train"), "test": ("tst", "test"), "dev": ("val", "dev")}
+
+
+def read(
+    path: PathLike,
+    split: str = "train",
+    *,
+    labels: Labels | None = None,
+    n_rows: int | None = None,
+    n_features: int | None = None,
+    text_column: str = "text",
+    label_column: str = "labels",
+) -> Dataset:
+    """Read one split of a dataset, whatever its format.
+
+    A folder may hold, for a split called ``train`` (text files also as ``.gz`` or ``.xz``):
+
+    - ``train_texts.txt`` and ``train_labels.txt``, line by line; labels separated by blanks;
+    - ``train.txt`` in the Extreme Classification Repository's format (``rows features labels``, then
+      ``label,label feature:value …``), or without that first line: svmlight, indices kept as given;
+    - ``X.trn.npz`` and ``Y.trn.npz`` (``tst`` for test) as ``scipy.sparse.save_npz`` writes them;
+    - ``train.tsv``: ``text<TAB><uri> <uri>``, as Annif has it;
+    - ``train.jsonl``, ``train.csv`` or ``train.parquet`` with a column of texts and one of labels;
+    - ``train/``, or the folder itself, with one ``.txt`` per text beside a ``.key`` or ``.tsv`` file.
+
+    Beside them ``label_names.txt`` gives the vocabulary: ``key<TAB>name``, or one name a line, in which case
+    labels may also be line numbers from zero. A path to one file of these kinds reads that file.
+
+    Parameters
+    ----------
+    path
+        A folder or a file.
+    split
+        Which part; ignored for a single file or a folder of documents.
+    labels
+        The vocabulary to use. It is not changed; the dataset's own is longer if unknown labels occur.
+    n_rows
+        Read the first rows only. Without a ``label_names`` file the vocabulary then comes from these alone.
+    n_features
+        Width of svmlight rows, which do not state it: padded to it, features beyond dropped. For a test
+        split the train file decides if this is not given.
+    text_column, label_column
+        Columns of JSON lines, CSV and Parquet.
+
+    Examples
+    --------
+    >>> train = read("corpus")                              # doctest: +SKIP
+    >>> test = read("corpus", "test", labels=train.labels)  # doctest: +SKIP
+    """
+    if n_rows is not None and n_rows < 1:
+        raise BadInput(f"n_rows must be at least 1, but is {n_rows}")
+    found = _find(Path(path), split, text_column, label_column)
+    if isinstance(found.source, Corpus):
+        return _read_corpus(found, found.source, labels, n_rows)
+    return _read_matrices(found, found.source, labels, n_rows, n_features)
+
+
+def read_pair(path: PathLike, **columns: str) -> tuple[Dataset, Dataset]:
+    """Read the train and test splits of a folder with one vocabulary and matrices of equal width.
+
+    Takes ``text_column`` and ``label_column`` like :func:`read`.
+    """
+    train = read(path, "train", **columns)
+    width = None if train.X is None else train.X.shape[1]
+    test = read(path, "test", labels=train.labels, n_features=width, **columns)
+    if len(test.labels) > len(train.labels):
+        Y = wrap(train.Y.data, train.Y.indices, train.Y.indptr, (len(train), len(test.labels)))
+        train = Dataset(train.texts, train.X, Y, test.labels, train.name)
+    return train, test
+
+
+def stream_texts(path: PathLike, split: str = "train", text_column: str = "text") -> Iterator[str]:
+    """Walk the texts of a file or of a split without holding them.
+
+    A file may be plain text with one text a line, JSON lines (recognised by its first line too), TSV, CSV or
+    Parquet; ``-`` is standard input. A folder is looked through as in :func:`read`.
+    """
+    if str(path) != "-" and Path(path).is_dir():
+        found = _find(Path(path), split, text_column, None)
+        if not isinstance(found.source, Corpus):
+            raise BadInput(f"{path} holds feature rows, not texts; read them with umpteen.read")
+        return found.source.texts()
+    kind = plain_suffix(Path(path))
+    if kind == ".tsv":
+        return (line.partition("\t")[0] for line in open_text(path) if line.strip())
+    if kind in (".csv", ".parquet"):
+        return tables.table_corpus(_existing(Path(path)), kind, text_column, None).texts()
+    return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, text_column)
+
+
+def read_texts(path: PathLike, text_column: str = "text") -> list[str]:
+    """Read the texts of a file, or of standard input for ``-``; see :func:`stream_texts`."""
+    return list(stream_texts(path, text_column=text_column))
+
+
+# reads X and Y, given n_rows and n_features
+_Matrices = Callable[[int | None, int | None], tuple[sp.csr_matrix, sp.csr_matrix]]
+
+
+@dataclass
+class _Found:
+    """A split that was found, not yet read, and where its vocabulary comes from."""
+
+    where: Path
+    source: Corpus | _Matrices
+    states_width: bool = False  # true if the file itself says how many features and labels there are
+    label_names: Path | None = None
+    train: Callable[[], _Found | None] = lambda: None
+
+
+def _find(path: Path, split: str, text_column: str, label_column: str | None) -> _Found:
+    _existing(path)
+    if not path.is_dir():
+        found = _in_file(path, text_column, label_column)
+        found.label_names = _label_names(path.parent)
+        return found
+    found = _in_folder(path, split, text_column, label_column)
+    if found is None and folders.has_documents(path):
+        found = _Found(path, folders.document_corpus(path))
+    elif found is not None and split != "train":
+        found.train = lambda: _in_folder(path, "train", text_column, label_column)
+    if found is None:
+        raise BadInput(
+            f"no {split} split in {path}: looked for {split}_texts.txt with {split}_labels.txt, {split}.txt, "
+            f"X.{_npz_names(split)[0]}.npz, {split}.tsv, {split}.jsonl, {split}.csv, {split}.parquet "
+            f"(text files also .gz or .xz) and *.txt beside *.key; {listing(path)}"
+        )
+    found.label_names = _label_names(path)
+    return found
+
+
+def _in_folder(folder: Path, split: str, text_column: str, label_column: str | None) -> _Found | None:
+    texts = find_packed(folder, f"{split}_texts.txt")
+    if texts is not None:
+        labels = find_packed(folder, f"{split}_labels.txt")
+        if labels is None and label_column is not None:
+            raise BadInput(f"{texts} has no {split}_labels.txt, .gz or .xz beside it; {listing(folder)}")
+        return _Found(texts, folders.aligned_corpus(texts, labels) if labels else _unlabelled(texts))
+    for suffix in _ROW_FILES:
+        rows = find_packed(folder, split + suffix)
+        if rows is not None:
+            return _rows_file(rows)
+    for name in _npz_names(split):
+        x_path, y_path = folder / f"X.{name}.npz", folder / f"Y.{name}.npz"
+        if x_path.is_file() or y_path.is_file():
+            return _npz_files(x_path, y_path)
+    for suffix in (".tsv", *tables.TABLES):
+        table = find_packed(folder, split + suffix)
+        if table is not None:
+            return _in_file(table, text_column, label_column)
+    if (folder / split).is_dir() and folders.has_documents(folder / split):
+        return _Found(folder / split, folders.document_corpus(folder / split))
+    return None
+
+
+def _in_file(path: Path, text_column: str, label_column: str | None) -> _Found:
+    kind = plain_suffix(path)
+    if kind == ".tsv":
+        return _Found(path, folders.tsv_corpus(path))
+    if kind in tables.TABLES:
+        return _Found(path, tables.table_corpus(path, kind, text_column, label_column))
+    if kind in _ROW_FILES:
+        return _rows_file(path)
+    known = ", ".join((*_ROW_FILES, ".tsv", *tables.TABLES))
+    raise BadInput(f"{path} is of no known kind: a data file ends in {known} (text files also .gz or .xz)")
+
+
+def _rows_file(path: Path) -> _Found:
+    return _Found(path, partial(xmc.read_rows, path), states_width=xmc.has_header(path))
+
+
+def _npz_files(x_path: Path, y_path: Path) -> _Found:
+    return _Found(x_path, lambda n_rows, _: xmc.read_npz(x_path, y_path, n_rows), states_width=True)
+
+
+def _unlabelled(texts: Path) -> Corpus:
+    return Corpus(texts, lambda: ((text, []) for text in open_text(texts)))
+
+
+def _label_names(folder: Path) -> Path | None:
+    return find_packed(folder, "label_names.txt") or find_packed(folder, "label_names.tsv")
+
+
+def _npz_names(split: str) -> tuple[str, ...]:
+    return _NPZ_NAMES.get(split, (split,))
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        folder = path.parent
+        around = listing(folder) if folder.is_dir() else f"nor does the folder {folder}"
+        raise BadInput(f"{path} does not exist; {around}")
+    return path
+
+
+def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None) -> Dataset:
+    texts, rows = corpus.read(n_rows)
+    vocabulary, rows = _vocabulary(found, labels, rows)
+    try:
+        if vocabulary is None:
+            vocabulary, Y = Labels.from_lists(rows, corpus.names)
+        else:
+            Y = vocabulary.encode(rows, unknown="add")
+    except BadInput as error:
+        raise BadInput(f"{found.where}: {error}") from error
+    return Dataset(texts, None, Y, vocabulary, _name(found.where))
+
+
+def _vocabulary(found: _Found, labels: Labels | None, rows: list[Any]) -> tuple[Labels | None, list[Any]]:
+    """Return the vocabulary that fixes the ids (a copy that may grow), and the rows in its terms."""
+    if found.label_names is not None:
+        named, has_keys = read_label_names(found.label_names)
+        if not has_keys:
+            rows = _by_line_number(rows, named)
+        if labels is None:
+            _check_overlap(rows, named, found.label_names)
+            return named, rows
+    if labels is not None:
+        return labels.copy(), rows
+    train = found.train()
+    if train is None or not isinstance(train.source, Corpus):
+        return None, rows
+    return Labels.from_lists(train.source.label_rows(), train.source.names)[0], rows
+
+
+def _by_line_number(rows: list[Any], named: Labels) -> list[Any]:
+    """Turn line numbers of the label file into labels, if every label is one and not all are names."""
+    distinct = {str(label) for label in chain.from_iterable(rows)}
+    if all(label in named for label in distinct):
+        return rows
+    if not all(_is_below(label, len(named)) for label in distinct):
+        return rows
+    keys = named.keys()
+    return [[keys[int(label)] for label in row] for row in rows]
+
+
+def _is_below(label: str, bound: int) -> bool:
+    return label.isascii() and label.isdigit() and len(label) < 12 and int(label) < bound
+
+
+def _check_overlap(rows: list[Any], named: Labels, path: Path) -> None:
+    """Refuse a label file that knows none of the labels: it belongs to other data."""
+    if any(str(label) in named for label in chain.from_iterable(rows)):
+        return
+    distinct = {str(label) for label in chain.from_iterable(rows)}
+    if distinct and distinct.isdisjoint(named.names()):
+        some = min(distinct)
+        raise BadInput(f"{path} has none of the {len(distinct)} labels of the texts, such as {some!r}")
+
+
+def _read_matrices(
+    found: _Found, matrices: _Matrices, labels: Labels | None, n_rows: int | None, n_features: int | None
+) -> Dataset:
+    if n_features is None and not found.states_width:
+        n_features, n_labels = _train_widths(found.train())
+        if labels is None and found.label_names is None:
+            labels = Labels.numbered(n_labels)
+    X, Y = matrices(n_rows, n_features)
+    if labels is None and found.label_names is not None:
+        named, _ = read_label_names(found.label_names)
+        n_labels = Y.shape[1] if found.states_width else max(Y.shape[1], len(named))
+        labels = xmc.name_columns(named, n_labels, str(found.where))
+    vocabulary = Labels.numbered(Y.shape[1]) if labels is None else labels.widen(Y.shape[1])
+    Y = wrap(Y.data, Y.indices, Y.indptr, (Y.shape[0], len(vocabulary)))
+    return Dataset(None, X, Y, vocabulary, _name(found.where))
+
+
+def _train_widths(train: _Found | None) -> tuple[int | None, int]:
+    """Look how many features and labels the train split has, where the file at hand does not say."""
+    if train is None or isinstance(train.source, Corpus):
+        return None, 0
+    X, Y = train.source(None, None)
+    return X.shape[1], Y.shape[1]
+
+
+def _lines_or_json(lines: Iterator[str], where: str, is_json: bool, text_column: str) -> Iterator[str]:
+    first = next(lines, None)
+    if first is None:
+        return
+    lines = chain([first], lines)
+    if is_json or (first.lstrip().startswith("{") and f'"{text_column}"' in first):
+        for text, _ in tables.json_rows(lines, where, text_column, None, {}):
+            yield text
+    else:
+        yield from lines
+
+
+def _name(path: Path) -> str:
+    return path.resolve().parent.name if path.is_file() else path.name

@@ -1,0 +1,53 @@
+"""Feature rows as kernels want them: a sparse block, and a dense one beside it.
+
+The two are kept apart because dense columns in a sparse matrix waste memory and time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.data.sparse import triplet
+from umpteen.errors import BadInput
+
+_NO_DENSE = np.zeros((1, 0), np.float32)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows: ``indptr`` int64, ``indices`` int32, ``data`` float32, ``dense`` (rows, d) float32."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+    n_sparse: int
+    dense: np.ndarray
+
+    @classmethod
+    def of(cls, X: sp.csr_matrix, dense: np.ndarray | None = None) -> Rows:
+        """Wrap a checked CSR matrix and an optional dense block with as many rows."""
+        if dense is not None and len(dense) != X.shape[0]:
+            raise BadInput(f"the dense block has {len(dense)} rows but the sparse one has {X.shape[0]}")
+        block = _NO_DENSE if dense is None else np.ascontiguousarray(dense, np.float32)
+        return cls(*triplet(X), X.shape[1], block)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, sparse and dense."""
+        return self.n_sparse + self.n_dense
+
+    @property
+    def n_dense(self) -> int:
+        """Number of dense columns."""
+        return self.dense.shape[1]
+
+    @property
+    def triplet(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The sparse block for a kernel."""
+        return self.indptr, self.indices, self.data

@@ -1,0 +1,219 @@
+"""Sparse matrices at the door: whatever came in leaves as checked float32 CSR.
+
+Knows nothing about texts, labels or files. A matrix that passed ``as_csr`` can be walked by a kernel
+without bounds checks; the user's own arrays are shared where they already fit and never written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.errors import BadInput
+
+_BLOCK = 1 << 20  # values looked at in one go, so that checks need no second copy of a large matrix
+_MAX_COLUMNS = np.iinfo(np.int32).max
+
+
+def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool = True) -> sp.csr_matrix:
+    """Check a matrix and return it as canonical float32 CSR.
+
+    Canonical means: indices in range, sorted within each row, no duplicates (they are summed), 32-bit
+    indices. Input that is canonical already is wrapped, not copied.
+
+    Parameters
+    ----------
+    X
+        Any scipy sparse matrix or array, a two-dimensional ndarray, or a list of lists.
+    name
+        What messages call it.
+    n_features
+        The number of columns it must have.
+    finite
+        Refuse NaN and infinity.
+
+    Returns
+    -------
+    scipy.sparse.csr_matrix
+        Its ``indptr`` has the type of ``indices``, as scipy wants it; kernels take :func:`triplet`.
+
+    Examples
+    --------
+    >>> as_csr([[0, 2], [0.5, 0]]).toarray()
+    array([[0. , 2. ],
+           [0.5, 0. ]], dtype=float32)
+    """
+    csr = _from_sparse(X, name) if sp.issparse(X) else _from_dense(X, name)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    if n_features is not None and csr.shape[1] != n_features:
+        raise BadInput(
+            f"{name} has {csr.shape[1]} features, but the model was trained with {n_features}; "
+            "prepare the rows as for training"
+        )
+    if finite:
+        _check_finite(csr, name)
+    return csr
+
+
+def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what kernels take: ``(indptr int64, indices int32, data float32)``, each contiguous."""
+    return (
+        np.ascontiguousarray(csr.indptr, dtype=np.int64),
+        np.ascontiguousarray(csr.indices, dtype=np.int32),
+        np.ascontiguousarray(csr.data, dtype=np.float32),
+    )
+
+
+def normalize_rows(csr: sp.csr_matrix) -> sp.csr_matrix:
+    """Scale each row to length one; rows without values stay as they are.
+
+    The result shares ``indices`` and ``indptr`` with its argument.
+    """
+    data = np.empty(csr.nnz, dtype=np.float32)
+    for rows, start, stop in _row_blocks(csr.indptr):
+        counts = np.diff(csr.indptr[rows.start : rows.stop + 1])
+        values = csr.data[start:stop].astype(np.float64)  # squares of float32 overflow float32
+        length = np.sqrt(_sum_rows(values * values, counts))
+        scale = np.divide(1.0, length, out=np.ones_like(length), where=length > 0)
+        data[start:stop] = values * np.repeat(scale, counts)
+    return wrap(data, csr.indices, csr.indptr, csr.shape)
+
+
+def check_rows_match(X: Any, Y: Any, x_name: str = "X", y_name: str = "Y") -> None:
+    """Refuse inputs and targets of different length; either may be a matrix or a sequence."""
+    n_x, n_y = n_rows_of(X), n_rows_of(Y)
+    if n_x != n_y:
+        raise BadInput(f"{y_name} has {n_y} rows but {x_name} has {n_x}; pass one label row per text")
+
+
+def n_rows_of(rows: Any) -> int:
+    """Return the number of rows of a matrix or a sequence."""
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+
+
+def wrap(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
+    """Make a matrix around the arrays without copying them."""
+    return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+
+
+def _from_dense(X: Any, name: str) -> sp.csr_matrix:
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{name} must be a matrix of numbers with rows of equal length: {error}") from error
+    if array.ndim != 2:
+        raise BadInput(
+            f"{name} must have two dimensions, but has shape {array.shape}. Reshape your data: "
+            f"{name}.reshape(1, -1) makes one row of it, {name}.reshape(-1, 1) one column"
+        )
+    _check_width(array.shape[1], name)
+    return sp.csr_matrix(_as_float32(array, name))
+
+
+def _from_sparse(X: Any, name: str) -> sp.csr_matrix:
+    if X.ndim != 2:
+        raise BadInput(f"{name} must have two dimensions, but has shape {X.shape}. Reshape your data")
+    _check_width(X.shape[1], name)
+    if X.format != "csr":
+        X = _converted(X, name)
+    _check_compressed(X, X.shape[0], X.shape[1], name)
+    nnz = int(X.indptr[-1])
+    data = _as_float32(X.data[:nnz], name)
+    return wrap(data, X.indices[:nnz].astype(np.int32, copy=False), X.indptr, X.shape)
+
+
+def _converted(X: Any, name: str) -> Any:
+    """Convert another sparse format, after checks that keep scipy's compiled code within its arrays."""
+    try:
+        if X.format == "csc":
+            _check_compressed(X, X.shape[1], X.shape[0], name)
+        elif X.format == "coo":
+            for axis, index in enumerate(X.coords):
+                _check_index_range(index, X.shape[axis], name)
+        elif X.format == "bsr":
+            X.check_format(full_check=True)
+        if X.dtype.kind in "biu":
+            X = X.astype(np.float32)  # scipy sums duplicates in the type it finds: 100 + 100 in int8
+        return X.tocsr()
+    except (ValueError, TypeError, IndexError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{name} is not a well-formed {X.format} matrix: {error}") from error
+
+
+def _check_compressed(X: Any, n_major: int, n_minor: int, name: str) -> None:
+    """Check the three arrays of a CSR (or, with the axes exchanged, CSC) matrix."""
+    for part in ("data", "indices", "indptr"):
+        array = getattr(X, part)
+        if not isinstance(array, np.ndarray) or array.ndim != 1:
+            raise BadInput(f"{name}.{part} must be a one-dimensional array; rebuild the matrix")
+        if part != "data" and array.dtype.kind not in "iu":
+            raise BadInput(f"{name}.{part} must hold whole numbers, but is {array.dtype}")
+    indptr, n_indices, n_data = X.indptr, len(X.indices), len(X.data)
+    if len(indptr) != n_major + 1:
+        raise BadInput(f"{name}.indptr must have {n_major + 1} entries, but has {len(indptr)}; rebuild it")
+    if n_indices != n_data:
+        raise BadInput(f"{name} has {n_indices} indices but {n_data} values; rebuild it")
+    if indptr[0] != 0 or indptr[-1] > n_data or np.any(indptr[1:] < indptr[:-1]):
+        raise BadInput(f"{name}.indptr must rise from 0 to at most {n_data} stored values; rebuild it")
+    _check_index_range(X.indices[: int(indptr[-1])], n_minor, name)
+
+
+def _check_index_range(indices: np.ndarray, bound: int, name: str) -> None:
+    if not len(indices):
+        return
+    low, high = indices.min(), indices.max()
+    if low < 0 or high >= bound:
+        raise BadInput(f"{name} has an index {low if low < 0 else high}, outside 0 to {bound - 1}")
+
+
+def _check_width(n_columns: int, name: str) -> None:
+    if n_columns > _MAX_COLUMNS:
+        raise BadInput(f"{name} has {n_columns} columns; at most {_MAX_COLUMNS} fit in 32-bit indices")
+
+
+def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
+    if array.dtype.kind == "c":
+        raise BadInput(f"Complex data not supported: {name} is {array.dtype}; pass real numbers")
+    if array.dtype.kind not in "biufO":
+        raise BadInput(f"{name} must hold numbers, but holds {array.dtype}; pass texts as a list of str")
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf and is named later
+            return array.astype(np.float32, copy=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadInput(f"{name} must hold numbers: {error}") from error
+
+
+def _check_finite(csr: sp.csr_matrix, name: str) -> None:
+    for start in range(0, len(csr.data), _BLOCK):
+        block = np.isfinite(csr.data[start : start + _BLOCK])
+        if not block.all():
+            at = start + int(np.argmin(block))
+            row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
+            what = "NaN" if np.isnan(csr.data[at]) else "infinity (inf, or a number too large for float32)"
+            column = csr.indices[at]
+            raise BadInput(f"{name} holds {what} at row {row}, column {column}; remove or replace it")
+
+
+def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, int, int]]:
+    """Cut the rows into runs of about ``_BLOCK`` values; a longer row is a run of its own."""
+    row, n_rows = 0, len(indptr) - 1
+    while row < n_rows:
+        end = int(np.searchsorted(indptr, int(indptr[row]) + _BLOCK, side="right")) - 1
+        end = min(max(end, row + 1), n_rows)
+        yield slice(row, end), int(indptr[row]), int(indptr[end])
+        row = end
+
+
+def _sum_rows(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    sums = np.zeros(len(counts), dtype=values.dtype)
+    filled = counts > 0
+    if filled.any():  # reduceat gives nonsense for empty runs, so only the filled ones are asked for
+        starts = np.cumsum(counts) - counts
+        sums[filled] = np.add.reduceat(values, starts[filled])
+    return sums

@@ -1,0 +1,273 @@
+"""Train the linear scorers of a tree, level by level, chunk by chunk.
+
+A chunk is a parent and its children. The children are trained together over the rows that the mask of the
+level above lets through: rows that carry the parent (tfn), rows for which the parent is predicted (man), or
+both (eqs. 7–8). Chunks are independent, so they run on threads; a memory bound limits how many at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import LinearConfig, SearchConfig
+from umpteen.data.rows import Rows
+from umpteen.engine import Progress, run, silent
+from umpteen.errors import BadConfig
+from umpteen.heads.linear import Level, LinearTree
+from umpteen.kernels import lazy
+from umpteen.store import Checkpoint
+from umpteen.tree import LabelTree, relevance
+
+LANES = 16  # labels a kernel trains at a time; kernels.lanes has the same number
+_SPARSE_BYTES = 8  # a stored feature: int32 and float32
+_NEVER = np.float32(-1.0)  # margin of a label without a single training row: as low as an all-negative label
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One level to train: rows, targets and mask by node, and how."""
+
+    rows: Rows
+    targets: sp.csc_matrix  # (rows, nodes), values are relevance
+    mask: sp.csc_matrix | None  # (rows, parents); None lets every row through (the root)
+    starts: np.ndarray
+    config: LinearConfig
+    seed: int
+
+
+def train(
+    rows: Rows,
+    Y: sp.csr_matrix,
+    tree: LabelTree,
+    config: LinearConfig,
+    search: SearchConfig,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+    checkpoint: Checkpoint | None = None,
+) -> list[Level]:
+    """Train every level of a tree; finished levels are taken from the checkpoint."""
+    levels: list[Level] = []
+    for number in range(tree.n_levels):
+        stage = f"level {number + 1} of {tree.n_levels}"
+        name = f"level-{number}"
+        if checkpoint is not None and checkpoint.has(name):
+            levels.append(Level(**checkpoint.load(name, mmap=False)))
+            continue
+        problem = Problem(
+            rows,
+            _targets(tree, Y, number, config),
+            _mask(rows, tree, Y, number, levels, config, search, threads),
+            tree.starts[number],
+            config,
+            seed,
+        )
+        levels.append(train_level(problem, threads=threads, stage=stage, progress=progress))
+        if checkpoint is not None:
+            checkpoint.save(name, levels[-1].arrays())
+    return levels
+
+
+def train_level(
+    problem: Problem, *, threads: int = 1, stage: str = "", progress: Progress = silent
+) -> Level:
+    """Train all chunks of one level."""
+    jobs = _jobs(problem, threads)
+    budget = _Budget(problem.config.memory_gb * 1e9)
+    scratch = _Scratch(problem.rows.n_sparse, len(problem.rows))
+    costs = [job.cost for job in jobs]
+    order = np.argsort([-cost for cost in costs], kind="stable").tolist()
+
+    def task(i: int) -> Level:
+        with budget.hold(jobs[i].bytes), scratch.borrow() as (local, where):
+            return _train_chunk(problem, jobs[i], local, where)
+
+    parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
+    n_nodes = int(problem.starts[-1])
+    bias = np.full(n_nodes, _NEVER, np.float32)
+    for job, part in zip(jobs, parts, strict=True):
+        bias[job.first : job.last] = part.bias
+    return Level(
+        *(_join([getattr(part, name) for part in parts]) for name in ("features", "nodes", "values")), bias=bias
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Children first..last of a parent, over some rows."""
+
+    first: int
+    last: int
+    rows: np.ndarray | None  # None: all rows, used in place
+    cost: int
+    bytes: int
+
+
+def _jobs(problem: Problem, threads: int) -> list[_Job]:
+    """Cut a level into jobs: one per chunk, or one per sixteen children where chunks are few."""
+    rows, starts = problem.rows, problem.starts
+    nonzeros = np.diff(rows.indptr)
+    n_parents = len(starts) - 1
+    jobs = []
+    for parent in range(n_parents):
+        first, last = int(starts[parent]), int(starts[parent + 1])
+        if first == last:
+            continue
+        if problem.mask is None:
+            chunk = None
+            n, work = len(rows), len(rows.indices)
+        else:
+            chunk = problem.mask.indices[problem.mask.indptr[parent] : problem.mask.indptr[parent + 1]]
+            n, work = len(chunk), int(nonzeros[chunk].sum())
+            if n == 0:
+                continue
+        step = last - first if n_parents >= 4 * threads else LANES
+        for low in range(first, last, step):
+            high = min(low + step, last)
+            cost = (work + n) * -(-(high - low) // LANES)
+            jobs.append(_Job(low, high, chunk, cost, _bytes_of(rows, n, work, copied=chunk is not None)))
+    return _fit_memory(jobs, problem)
+
+
+def _bytes_of(rows: Rows, n: int, work: int, *, copied: bool) -> int:
+    """Estimate what a job holds: its copy of the rows, a table of weights, the dual variables."""
+    n_features = min(rows.n_sparse, work) + rows.n_dense
+    return (work * _SPARSE_BYTES if copied else 0) + 4 * LANES * (n_features + n)
+
+
+def _fit_memory(jobs: list[_Job], problem: Problem) -> list[_Job]:
+    """Refuse a bound that the largest single job breaks: no schedule can keep it."""
+    bound = problem.config.memory_gb * 1e9
+    most = max((job.bytes for job in jobs), default=0)
+    if bound and most > bound:
+        raise BadConfig(
+            f"linear.memory_gb is {problem.config.memory_gb:g} but the largest chunk needs {most / 1e9:.3g}; raise it, "
+            "or lower tree.leaf_size or tfidf.max_features"
+        )
+    return jobs
+
+
+def _train_chunk(problem: Problem, job: _Job, local: np.ndarray, where: np.ndarray) -> Level:
+    kernel, rows, config = lazy.solve, problem.rows, problem.config
+    if job.rows is None:
+        chunk = np.arange(len(rows), dtype=np.int32)
+        ptr, ids, values = rows.triplet
+        features = np.arange(rows.n_sparse, dtype=np.int32)
+        square, private = np.empty(len(rows), np.float32), np.zeros(len(rows), np.float32)
+        kernel.row_squares(ptr, values, rows.dense, square)
+        alone = (np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+    else:
+        chunk = job.rows
+        ptr, ids, values, features, square, private, *alone = kernel.gather(chunk, *rows.triplet, local)
+        if rows.n_dense:
+            square += np.einsum("ij,ij->i", rows.dense[chunk], rows.dense[chunk])
+    if rows.n_dense:
+        features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
+    dense_ids = np.arange(rows.n_dense, dtype=np.int32)
+    targets = problem.targets
+    parts = []
+    for first in range(job.first, job.last, LANES):
+        last = min(first + LANES, job.last)
+        positive_ptr, lanes, relevances = kernel.positives(
+            targets.indptr, targets.indices, targets.data, first, last, chunk, where
+        )
+        weights = np.zeros((len(features), LANES), np.float32)
+        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk), LANES), np.float32)
+        kernel.solve(
+            ptr, ids, values, square, private, rows.dense, dense_ids, chunk,
+            positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
+            last - first, np.float32(config.cost * config.cost_negative), np.float32(config.bias),
+            config.loss == "logistic", np.float32(config.eps), config.max_iter, problem.seed + first,
+            weights, bias_weights, beta,
+        )  # fmt: skip
+        found, lane, value = kernel.extract(features, weights, beta, *alone, last - first, config.threshold)
+        parts.append(Level(found, lane + np.int32(first), value, bias_weights[: last - first] * config.bias))
+    return Level(*(_join([getattr(part, name) for part in parts]) for name in Level.NAMES))
+
+
+def _targets(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:
+    if config.relevance == "none":
+        lifted = tree.lift(Y, level)
+    else:
+        lifted = relevance(tree, Y, level, normalize=config.relevance == "induce-l1")
+    return _columns(lifted)
+
+
+def _mask(
+    rows: Rows,
+    tree: LabelTree,
+    Y: sp.csr_matrix,
+    level: int,
+    levels: list[Level],
+    config: LinearConfig,
+    search: SearchConfig,
+    threads: int,
+) -> sp.csc_matrix | None:
+    """Return which rows train the children of which parents (eqs. 7–8)."""
+    if level == 0:
+        return None
+    lifted = tree.lift(Y, level - 1)
+    predicts = "man" in config.negatives and (config.negatives_at == "all" or level == tree.n_levels - 1)
+    if not predicts:
+        return _columns(lifted)
+    matcher = LinearTree.pack(levels, tree, rows.n_features, search, weights="float32")
+    beam = matcher.topk(rows, config.negatives_beam, threads=threads)
+    predicted = beam.to_csr(tree.sizes[level - 1])
+    if config.negatives == "man":
+        return _columns(predicted)
+    return _columns(lifted + predicted)
+
+
+def _columns(matrix: sp.csr_matrix) -> sp.csc_matrix:
+    """Column access with the integer types kernels take."""
+    columns = matrix.tocsc()
+    columns.sort_indices()
+    columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
+    columns.data = columns.data.astype(np.float32)
+    return columns
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+class _Budget:
+    """Let tasks in while they fit in memory together; a single one always fits."""
+
+    def __init__(self, limit: float):
+        self.limit, self.used, self.changed = limit, 0.0, threading.Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        if not self.limit:
+            yield
+            return
+        with self.changed:
+            self.changed.wait_for(lambda: self.used == 0 or self.used + size <= self.limit)
+            self.used += size
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.used -= size
+                self.changed.notify_all()
+
+
+class _Scratch:
+    """Zeroed tables that kernels leave zeroed, one pair per task in flight."""
+
+    def __init__(self, n_features: int, n_rows: int):
+        self.shape, self.free = (n_features, n_rows), []  # type: tuple[int, int], list[tuple[np.ndarray, np.ndarray]]
+
+    @contextmanager
+    def borrow(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        pair = self.free.pop() if self.free else tuple(np.zeros(size, np.int32) for size in self.shape)
+        yield pair  # type: ignore[misc]
+        self.free.append(pair)  # type: ignore[arg-type]

@@ -1,0 +1,214 @@
+"""Label vectors and their clustering: sums of sparse rows, balanced halving, k-way assignment.
+
+Knows arrays only. Scratch tables are passed in zeroed and are left zeroed, so that a thread can reuse them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from umpteen.kernels.jit import inline, jit
+from umpteen.kernels import lanes
+from umpteen.kernels.lanes import LANES, axpy, dot
+
+
+@jit
+def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr, out_indices, out_data):
+    """Sum the rows of each group, keep its ``keep`` largest entries, scale to length one (eq. 4).
+
+    ``scratch`` is one zeroed float32 per feature. ``out_ptr[g]`` is where group g may start writing;
+    the number written for each group is returned.
+    """
+    n_groups = len(member_ptr) - 1
+    written = np.zeros(n_groups, np.int64)
+    touched = np.empty(len(scratch), np.int32)
+    for g in range(n_groups):
+        n_touched = 0
+        for m in range(member_ptr[g], member_ptr[g + 1]):
+            row = members[m]
+            for k in range(indptr[row], indptr[row + 1]):
+                feature = indices[k]
+                if scratch[feature] == 0.0:
+                    touched[n_touched] = feature
+                    n_touched += 1
+                scratch[feature] += data[k]
+        written[g] = _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, out_ptr[g])
+    return written
+
+
+@inline
+def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, start):
+    """Move the largest entries of scratch to the output, normalised, and zero scratch again."""
+    cut = np.float32(0.0)
+    if 0 < keep < n_touched:
+        values = np.empty(n_touched, np.float32)
+        for t in range(n_touched):
+            values[t] = abs(scratch[touched[t]])
+        cut = np.partition(values, n_touched - keep)[n_touched - keep]
+    count = 0
+    total = 0.0
+    limit = keep if keep > 0 else n_touched
+    for t in range(n_touched):
+        feature = touched[t]
+        value = scratch[feature]
+        scratch[feature] = 0.0
+        if value != 0.0 and abs(value) >= cut and count < limit:
+            out_indices[start + count] = feature
+            out_data[start + count] = value
+            total += value * value
+            count += 1
+    if total > 0.0:
+        scale = np.float32(1.0 / np.sqrt(total))
+        for k in range(start, start + count):
+            out_data[k] *= scale
+    return count
+
+
+@jit
+def halve(indptr, indices, data, members, n_left, seed, max_iter, tolerance, sums):
+    """Reorder ``members`` so that the first ``n_left`` form one spherical cluster and the rest the other.
+
+    Balanced 2-means: every sweep ranks the members by the difference of their similarities to the two
+    centres and cuts at ``n_left``. ``sums`` is a zeroed (features, 2) table.
+    """
+    n = len(members)
+    if n_left <= 0 or n_left >= n:
+        return
+    np.random.seed(seed)
+    side = np.zeros(n, np.int8)
+    _seed_sides(indptr, indices, data, members, side)
+    scores = np.empty(n, np.float32)
+    before = -1.0
+    for sweep in range(max_iter):
+        norm0, norm1 = _add_sides(indptr, indices, data, members, side, sums)
+        quality = np.sqrt(norm0) + np.sqrt(norm1)
+        scale0 = np.float32(1.0 / np.sqrt(norm0)) if norm0 > 0 else np.float32(0.0)
+        scale1 = np.float32(1.0 / np.sqrt(norm1)) if norm1 > 0 else np.float32(0.0)
+        _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores)
+        _clear(indptr, indices, members, sums)
+        order = np.argsort(-scores, kind="mergesort")
+        changed = 0
+        for position in range(n):
+            i = order[position]
+            new = 1 if position < n_left else 2
+            changed += side[i] != new
+            side[i] = new
+        if changed == 0 or (sweep > 1 and quality <= before * (1.0 + tolerance)):
+            break
+        before = quality
+    ranked = members[np.argsort(side, kind="mergesort")]
+    members[:] = ranked
+
+
+@inline
+def _seed_sides(indptr, indices, data, members, side):
+    """Start from one member per side (sides are 1 and 2; 0 takes no part in the first centres)."""
+    n = len(members)
+    a = np.random.randint(n)
+    b = np.random.randint(n - 1)
+    if b >= a:
+        b += 1
+    side[a] = 1
+    side[b] = 2
+
+
+@inline
+def _add_sides(indptr, indices, data, members, side, sums):
+    """Add each member to its side's sum; return the two squared norms, kept up to date on the way."""
+    norm0 = 0.0
+    norm1 = 0.0
+    for i in range(len(members)):
+        if side[i] == 0:
+            continue
+        s = side[i] - 1
+        row = members[i]
+        grown = 0.0
+        for k in range(indptr[row], indptr[row + 1]):
+            value = data[k]
+            old = sums[indices[k], s]
+            grown += value * (2.0 * old + value)
+            sums[indices[k], s] = old + value
+        if s == 0:
+            norm0 += grown
+        else:
+            norm1 += grown
+    return norm0, norm1
+
+
+@inline
+def _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores):
+    for i in range(len(members)):
+        row = members[i]
+        left = np.float32(0.0)
+        right = np.float32(0.0)
+        for k in range(indptr[row], indptr[row + 1]):
+            pair = sums[indices[k]]
+            left += data[k] * pair[0]
+            right += data[k] * pair[1]
+        scores[i] = left * scale0 - right * scale1
+
+
+@inline
+def _clear(indptr, indices, members, sums):
+    """Zero what the members touched: the whole table when that is less work."""
+    total = 0
+    for i in range(len(members)):
+        total += indptr[members[i] + 1] - indptr[members[i]]
+    if total > len(sums):
+        sums[:] = 0.0
+        return
+    for i in range(len(members)):
+        for k in range(indptr[members[i]], indptr[members[i] + 1]):
+            sums[indices[k], 0] = 0.0
+            sums[indices[k], 1] = 0.0
+
+
+@jit
+def assign(indptr, indices, data, members, centres, scores):
+    """Fill ``scores`` (members, k) with similarities to ``centres`` (groups of lanes, features, LANES)."""
+    k = scores.shape[1]
+    out = np.empty(LANES, np.float32)
+    for i in range(len(members)):
+        row = members[i]
+        for g in range(centres.shape[0]):
+            out[:] = 0.0
+            dot(centres[g], indices, data, indptr[row], indptr[row + 1], out)
+            for b in range(min(LANES, k - g * LANES)):
+                scores[i, g * LANES + b] = out[b]
+
+
+@jit
+def add_members(indptr, indices, data, members, cluster, centres):
+    """Add every member's row to the lane of its cluster; ``centres`` is zeroed by the caller."""
+    step = np.zeros(LANES, np.float32)
+    for i in range(len(members)):
+        row = members[i]
+        lane = cluster[i] % LANES
+        step[lane] = 1.0
+        axpy(centres[cluster[i] // LANES], indices, data, indptr[row], indptr[row + 1], step)
+        step[lane] = 0.0
+
+
+@jit
+def fill(scores, capacity, cluster):
+    """Give every member its best cluster that still has room, the most decided members first."""
+    n, k = scores.shape
+    room = np.full(k, capacity, np.int64)
+    margin = np.empty(n, np.float32)
+    for i in range(n):
+        best = np.float32(-np.inf)
+        second = np.float32(-np.inf)
+        for c in range(k):
+            if scores[i, c] > best:
+                second = best
+                best = scores[i, c]
+            elif scores[i, c] > second:
+                second = scores[i, c]
+        margin[i] = best - second if k > 1 else best
+    for i in np.argsort(-margin, kind="mergesort"):
+        chosen = -1
+        for c in range(k):
+            if room[c] > 0 and (chosen < 0 or scores[i, c] > scores[i, chosen]):
+                chosen = c
+        cluster[i] = chosen
+        room[chosen] -= 1

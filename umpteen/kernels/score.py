@@ -1,0 +1,268 @@
+"""Search a tree of linear scorers for sparse queries, row by row.
+
+Weights lie feature by feature, because a query is a list of features. A level has one of two layouts:
+
+- *whole*: a feature's postings name nodes of the level; all of them are added up. Right for few nodes.
+- *runs*: a feature's postings are grouped by chunk (the children of one parent), each run naming children of
+  that chunk; runs of chunks outside the beam are stepped over. Right for many nodes.
+
+A weight is float32, or a code of 8 or 16 bits that a table turns into float32.
+
+Arrays in, arrays out. ``meta`` has a row per level: (whole?, nodes, parents, offset of its nodes in ``bias``,
+offset of its parents in ``children``, row in ``run_ptr``, children of the widest parent).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from umpteen.kernels.jit import inline, jit
+
+WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
+POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")
+IDENTITY, SIGMOID = 0, 5
+
+
+def weight(codes, table, k):
+    """Return weight k, decoded if need be."""
+    return codes[k] if codes.dtype.kind == "f" else table[codes[k]]
+
+
+@overload(weight, inline="always")
+def _weight(codes, table, k):
+    if isinstance(codes.dtype, types.Float):
+        return lambda codes, table, k: codes[k]
+    return lambda codes, table, k: table[codes[k]]
+
+
+@inline
+def post(margin, kind):
+    """Turn a margin into a score: l_p-hinge exp(−max(0, 1 − margin)^p), sigmoid, or the margin itself."""
+    if kind == IDENTITY:
+        return margin
+    if kind == SIGMOID:
+        return np.float32(1.0) / (np.float32(1.0) + np.exp(-margin))
+    gap = np.float32(1.0) - margin
+    if gap <= 0.0:
+        return np.float32(1.0)
+    loss = gap
+    for _ in range(kind - 1):
+        loss *= gap
+    return np.exp(-loss)
+
+
+@inline
+def least_margin(score, parent_score, kind):
+    """Return a margin below which a child cannot reach ``score``; spares most children their exponential."""
+    if kind == IDENTITY:
+        return score
+    ratio = score / parent_score if parent_score > 0.0 else np.float32(2.0)
+    if ratio > 1.0:
+        return np.float32(np.inf)
+    if ratio <= 0.0:
+        return np.float32(-np.inf)
+    if kind == SIGMOID:
+        return np.float32(-np.log(1.0 / ratio - 1.0) - 1e-3) if ratio < 1.0 else np.float32(10.0)
+    return np.float32(1.0 - (-np.log(ratio)) ** (1.0 / kind) - 1e-3)
+
+
+@inline
+def offer(score, node, ids, scores, size, room):
+    """Insert into a descending list of at most ``room``; earlier offers win ties. Returns the new size."""
+    if size == room:
+        if score <= scores[size - 1]:
+            return size
+        size -= 1
+    at = size
+    while at > 0 and scores[at - 1] < score:
+        scores[at] = scores[at - 1]
+        ids[at] = ids[at - 1]
+        at -= 1
+    scores[at] = score
+    ids[at] = node
+    return size + 1
+
+
+@inline
+def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
+    for q in range(start, stop):
+        value = values[q]
+        feature = indices[q]
+        for k in range(ptr[feature], ptr[feature + 1]):
+            acc[local[k]] += value * weight(codes, table, k)
+
+
+@inline
+def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, slot, acc):
+    for q in range(start, stop):
+        value = values[q]
+        feature = indices[q]
+        at = ptr[feature]
+        for r in range(run_ptr[feature], run_ptr[feature + 1]):
+            base = slot[run_chunk[r]]
+            end = at + run_last[r] + 1
+            if base >= 0:
+                for k in range(at, end):
+                    acc[base + local[k]] += value * weight(codes, table, k)
+            at = end
+
+
+@inline
+def _margins(
+    indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
+    beam_ids, n_beam, slot, acc,
+):  # fmt: skip
+    """Fill ``acc`` with the margins of the beam's children: by node if the level is whole, else beam by beam."""
+    node_at, parent_at, widest = spec[NODE_AT], spec[PARENT_AT], spec[WIDEST]
+    if spec[WHOLE] == 1:
+        for node in range(spec[NODES]):
+            acc[node] = bias[node_at + node]
+        _add_whole(indices, values, start, stop, ptr, local, codes, table, acc)
+        return
+    for j in range(n_beam):
+        parent = beam_ids[j]
+        slot[parent] = j * widest
+        child = children[parent_at + parent]
+        for c in range(children[parent_at + parent + 1] - child):
+            acc[j * widest + c] = bias[node_at + child + c]
+    _add_runs(
+        indices, values, start, stop, ptr, run_ptr[spec[RUN_ROW]], run_chunk, run_last, local, codes, table, slot, acc
+    )
+    for j in range(n_beam):
+        slot[beam_ids[j]] = -1
+
+
+@inline
+def _keep_best(spec, children, allowed, kind, beam_ids, beam_scores, n_beam, acc, ids, scores, room):
+    """Offer every child of the beam; return how many of at most ``room`` were kept."""
+    node_at, parent_at = spec[NODE_AT], spec[PARENT_AT]
+    size = 0
+    for j in range(n_beam):
+        parent = beam_ids[j]
+        child = children[parent_at + parent]
+        base = child if spec[WHOLE] == 1 else j * spec[WIDEST]
+        cut = least_margin(scores[size - 1], beam_scores[j], kind) if size == room else np.float32(-np.inf)
+        for c in range(children[parent_at + parent + 1] - child):
+            if acc[base + c] < cut:
+                continue
+            if len(allowed) > 0 and allowed[node_at + child + c] == 0:
+                continue
+            score = post(acc[base + c], kind)
+            if kind != IDENTITY:
+                score *= beam_scores[j]
+            size = offer(score, child + c, ids, scores, size, room)
+            if size == room:
+                cut = least_margin(scores[size - 1], beam_scores[j], kind)
+    return size
+
+
+@jit
+def accumulator_size(meta, beams):
+    """Return how many margins one row needs at most."""
+    size = 1
+    for level in range(len(meta)):
+        beam = beams[level - 1] if level else 1
+        size = max(size, meta[level, NODES] if meta[level, WHOLE] == 1 else beam * meta[level, WIDEST])
+    return size
+
+
+@jit
+def search(
+    indptr, indices, values, first, last,
+    meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
+    beams, posts, allowed, labels_out, scores_out,
+):  # fmt: skip
+    """Beam-search rows first..last; write the best nodes of the last level and their scores.
+
+    ``beams[l]`` nodes of level l are kept; the last level keeps as many as the output has columns.
+    ``allowed`` is one byte per node of every level (0 is skipped), or empty to allow all.
+    """
+    n_levels = len(meta)
+    room = labels_out.shape[1]
+    acc = np.empty(accumulator_size(meta, beams), np.float32)
+    slot = np.full(max(1, meta[:, PARENTS].max()), -1, np.int64)
+    most = max(room, beams.max())
+    ids, scores = np.empty(most, np.int32), np.empty(most, np.float32)
+    beam_ids, beam_scores = np.empty(most, np.int32), np.empty(most, np.float32)
+    for row in range(first, last):
+        size = 1
+        ids[0], scores[0] = 0, 1.0
+        for level in range(n_levels):
+            ids, beam_ids = beam_ids, ids
+            scores, beam_scores = beam_scores, scores
+            n_beam = size
+            _margins(
+                indices, values, indptr[row], indptr[row + 1], meta[level], children, bias, ptr[level],
+                run_ptr, run_chunk, run_last, local, codes, table, beam_ids, n_beam, slot, acc,
+            )  # fmt: skip
+            keep = room if level == n_levels - 1 else beams[level]
+            size = _keep_best(
+                meta[level], children, allowed, posts[level], beam_ids, beam_scores, n_beam, acc, ids, scores, keep
+            )
+        for j in range(room):
+            labels_out[row, j] = ids[j] if j < size else -1
+            scores_out[row, j] = scores[j] if j < size else 0.0
+
+
+@jit
+def search_level(
+    indptr, indices, values, first, last, level,
+    meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
+    kind, allowed, beam_in, beam_scores_in, labels_out, scores_out,
+):  # fmt: skip
+    """Take rows first..last one level down: from ``beam_in`` (rows, b), padded by −1, to the output's columns."""
+    room, n_in = labels_out.shape[1], beam_in.shape[1]
+    spec = meta[level]
+    acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
+    slot = np.full(max(1, spec[PARENTS]), -1, np.int64)
+    for row in range(first, last):
+        n_beam = 0
+        while n_beam < n_in and beam_in[row, n_beam] >= 0:
+            n_beam += 1
+        _margins(
+            indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
+            run_ptr, run_chunk, run_last, local, codes, table, beam_in[row], n_beam, slot, acc,
+        )  # fmt: skip
+        size = _keep_best(
+            spec, children, allowed, kind, beam_in[row], beam_scores_in[row], n_beam, acc,
+            labels_out[row], scores_out[row], room,
+        )  # fmt: skip
+        for j in range(size, room):
+            labels_out[row, j] = -1
+            scores_out[row, j] = 0.0
+
+
+@jit
+def score_pairs(
+    indptr, indices, values, first, last, level,
+    meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
+    kind, pair_ptr, pair_nodes, pair_parents, parent_ptr, parent_nodes, parent_scores, out,
+):  # fmt: skip
+    """Score given nodes of a level: pair p of a row is node ``pair_nodes[p]`` under ``pair_parents[p]``.
+
+    ``parent_*`` lists, row by row, the parents in use with their scores; a row's pairs lie under them.
+    """
+    spec = meta[level]
+    most = 1
+    for row in range(first, last):
+        most = max(most, parent_ptr[row + 1] - parent_ptr[row])
+    acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
+    slot = np.full(max(1, spec[PARENTS]), -1, np.int64)
+    where = np.zeros(max(1, spec[PARENTS]), np.int64)
+    for row in range(first, last):
+        low, high = parent_ptr[row], parent_ptr[row + 1]
+        _margins(
+            indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
+            run_ptr, run_chunk, run_last, local, codes, table, parent_nodes[low:high], high - low, slot, acc,
+        )  # fmt: skip
+        for j in range(high - low):
+            where[parent_nodes[low + j]] = j
+        for p in range(pair_ptr[row], pair_ptr[row + 1]):
+            node, parent = pair_nodes[p], pair_parents[p]
+            j = where[parent]
+            at = node if spec[WHOLE] == 1 else j * spec[WIDEST] + node - children[spec[PARENT_AT] + parent]
+            out[p] = post(acc[at], kind)
+            if kind != IDENTITY:
+                out[p] *= parent_scores[low + j]

@@ -1,0 +1,245 @@
+"""Vocabulary kernels: add up the terms of many texts, name those that are kept, weigh the terms of a text.
+
+Counting is sharded by the highest bits of the key, so shards can grow and be filled independently and the
+part being filled stays in cache. Knows terms as 64-bit keys and columns; for what comes before, and for the
+arguments ``text, offsets, lower, kinds, analyzer, shortest, longest``, see :mod:`umpteen.kernels.text`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from umpteen.kernels.jit import jit
+from umpteen.kernels.text import (
+    CHAR_WB,
+    WORD,
+    count_units,
+    join_keys,
+    least_units,
+    slots_for,
+    split_text,
+    unit_arrays,
+)
+
+SHARD_BITS = 6  # a key's highest bits choose its shard
+N_SHARDS = 1 << SHARD_BITS
+# One 64-bit number holds what is known of a term: texts that contain it (28 bits), occurrences (36 bits).
+COUNT_BITS = 36
+MAX_TEXTS = (1 << (64 - COUNT_BITS)) - 1
+
+_DIGIT = 9  # bits sorted per radix pass: 512 buckets stay in the first-level cache
+_ONE_TEXT = np.uint64(1 << COUNT_BITS)
+
+
+@jit
+def partition_terms(keys, counts, n, out_keys, out_counts, indptr):
+    """Order the first ``n`` terms by shard: ``s`` gets the places ``indptr[s] … indptr[s + 1]``."""
+    shift = np.uint64(64 - SHARD_BITS)
+    indptr[:] = 0
+    for i in range(n):
+        indptr[np.int64(keys[i] >> shift) + 1] += 1
+    for shard in range(N_SHARDS):
+        indptr[shard + 1] += indptr[shard]
+    places = indptr[:-1].copy()
+    for i in range(n):
+        shard = np.int64(keys[i] >> shift)
+        out_keys[places[shard]] = keys[i]
+        out_counts[places[shard]] = counts[i]
+        places[shard] += 1
+
+
+@jit
+def merge_terms(keys, counts, begin, end, table, used):
+    """Add terms to a shard until it is three quarters full; return where that was and the places used.
+
+    ``table`` holds pairs: a key (0 is empty), then ``texts << COUNT_BITS | occurrences``.
+    """
+    size = table.size // 2
+    mask = np.uint64(size - 1)
+    for i in range(begin, end):
+        if 4 * used >= 3 * size:
+            return i, used
+        at = np.int64(keys[i] & mask)
+        while table[2 * at] != keys[i]:
+            if table[2 * at] == np.uint64(0):
+                table[2 * at] = keys[i]
+                used += 1
+                break
+            at = (at + 1) & np.int64(mask)
+        table[2 * at + 1] += _ONE_TEXT + np.uint64(counts[i])
+    return end, used
+
+
+@jit
+def move_terms(table, out):
+    """Put the terms of a shard into a larger, empty one."""
+    mask = out.size // 2 - 1
+    for i in range(table.size // 2):
+        if table[2 * i] != np.uint64(0):
+            at = np.int64(table[2 * i] & np.uint64(mask))
+            while out[2 * at] != np.uint64(0):
+                at = (at + 1) & mask
+            out[2 * at] = table[2 * i]
+            out[2 * at + 1] = table[2 * i + 1]
+
+
+@jit
+def fill_slots(keys, slots):
+    """Put column numbers into the lookup table ``slots``: a power of two long, and all -1 before."""
+    mask = np.uint64(slots.size - 1)
+    for column in range(keys.size):
+        at = keys[column] & mask
+        while slots[at] >= 0:
+            at = (at + np.uint64(1)) & mask
+        slots[at] = column
+
+
+@jit
+def find_column(key, keys, slots):
+    """Return the column of a key, or -1."""
+    mask = np.uint64(slots.size - 1)
+    if key == np.uint64(0):
+        key = np.uint64(1)
+    at = key & mask
+    while slots[at] >= 0:
+        if keys[slots[at]] == key:
+            return slots[at]
+        at = (at + np.uint64(1)) & mask
+    return np.int32(-1)
+
+
+@jit
+def write_term(folded, starts, ends, first, last, spaced, out, at):
+    """Write the units ``first … last`` and return the position behind them, or -1 if ``out`` is too short."""
+    for unit in range(first, last + 1):
+        start, end = starts[unit], ends[unit]
+        if at + 2 + end - start > out.size:
+            return -1
+        if start < 0 or (spaced and unit > first):
+            out[at] = 32
+            at += 1
+        for i in range(max(start, 0), end):
+            out[at] = folded[i]
+            at += 1
+    return at
+
+
+@jit
+def name_terms(
+    text, offsets, first_row, lower, kinds, analyzer, shortest, longest,
+    keys, slots, unnamed, columns, ends_at, out,
+):
+    """Write the strings of vocabulary terms that ``unnamed`` still marks, and unmark them.
+
+    Term ``i`` found is ``columns[i]``, its bytes end at ``ends_at[i]`` of ``out``. Returns the row to go on
+    with, which is not the end where ``out`` was too short, and how many terms were found.
+    """
+    most = np.max(offsets[1:] - offsets[:-1])
+    folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
+    n, at = 0, 0
+    for row in range(first_row, offsets.size - 1):
+        n_units = split_text(
+            text, offsets[row], offsets[row + 1], lower, kinds, analyzer, folded, hashes, starts, ends, stops
+        )
+        for i in range(n_units):
+            key = hashes[i]
+            least = least_units(i, stops, shortest, analyzer == CHAR_WB)
+            for j in range(i, min(stops[i], i + longest)):
+                if j > i:
+                    key = join_keys(key, hashes[j])
+                if j - i + 1 < least:
+                    continue
+                column = find_column(key, keys, slots)
+                if column < 0 or not unnamed[column]:
+                    continue
+                after = write_term(folded, starts, ends, i, j, analyzer == WORD, out, at)
+                if after < 0:
+                    return row, n
+                at = after
+                unnamed[column] = 0
+                columns[n] = column
+                ends_at[n] = at
+                n += 1
+    return offsets.size - 1, n
+
+
+@jit
+def sort_pairs(pairs, spare, n, n_columns):
+    """Sort ``column << 32 | count`` by column; the result is in ``pairs``."""
+    if n < 48:
+        for i in range(1, n):
+            pair, j = pairs[i], i - 1
+            while j >= 0 and pairs[j] > pair:
+                pairs[j + 1] = pairs[j]
+                j -= 1
+            pairs[j + 1] = pair
+        return
+    ends = np.empty(1 << _DIGIT, np.int64)
+    source, target = pairs, spare
+    shift = 32
+    while (n_columns - 1) >> (shift - 32) > 0:
+        ends[:] = 0
+        for i in range(n):
+            ends[source[i] >> shift & ((1 << _DIGIT) - 1)] += 1
+        for digit in range(1, 1 << _DIGIT):
+            ends[digit] += ends[digit - 1]
+        for i in range(n - 1, -1, -1):
+            digit = source[i] >> shift & ((1 << _DIGIT) - 1)
+            ends[digit] -= 1
+            target[ends[digit]] = source[i]
+        source, target = target, source
+        shift += _DIGIT
+    if (shift - 32) // _DIGIT % 2 == 1:
+        pairs[:n] = spare[:n]
+
+
+@jit
+def weigh_row(pairs, n, idf, sublinear, values, indices, data):
+    """Write one row of unit length from sorted pairs."""
+    total = 0.0
+    for i in range(n):
+        value = np.float64(pairs[i] & 0xFFFFFFFF)
+        if sublinear:
+            value = 1.0 + math.log(value) if value > 1.0 else 1.0
+        value *= np.float64(idf[pairs[i] >> 32])
+        values[i] = value
+        total += value * value
+    scale = 1.0 / math.sqrt(total) if n > 0 else 0.0
+    for i in range(n):
+        indices[i] = pairs[i] >> 32
+        data[i] = values[i] * scale
+
+
+@jit
+def weigh_texts(
+    text, offsets, lower, kinds, analyzer, shortest, longest,
+    keys, slots, idf, sublinear, indptr, indices, data,
+):
+    """Turn every text into a row of tf-idf weights, sorted by column and of length one."""
+    most = np.max(offsets[1:] - offsets[:-1])
+    folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
+    most_terms = hashes.size * min(longest - shortest + 1, hashes.size)
+    own_slots = np.empty(slots_for(most_terms), np.int32)
+    own_keys, own_counts = np.empty(most_terms, np.uint64), np.empty(most_terms, np.int32)
+    pairs, spare = np.empty(most_terms, np.int64), np.empty(most_terms, np.int64)
+    values = np.empty(most_terms, np.float64)
+    indptr[0] = 0
+    for row in range(offsets.size - 1):
+        n_units = split_text(
+            text, offsets[row], offsets[row + 1], lower, kinds, analyzer, folded, hashes, starts, ends, stops
+        )
+        n_terms = count_units(
+            hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, own_slots, own_keys, own_counts
+        )
+        n = 0
+        for i in range(n_terms):
+            column = find_column(own_keys[i], keys, slots)
+            if column >= 0:
+                pairs[n] = np.int64(column) << 32 | np.int64(own_counts[i])
+                n += 1
+        sort_pairs(pairs, spare, n, keys.size)
+        begin = indptr[row]
+        weigh_row(pairs, n, idf, sublinear, values, indices[begin:], data[begin:])
+        indptr[row + 1] = begin + n

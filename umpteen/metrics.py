@@ -1,0 +1,258 @@
+"""How good predictions are: P, R, RP, nDCG, PSP, PSnDCG, coverage @k, MRR, micro- and macro-F1.
+
+Sparse, streaming, one pass over the rows; every figure is a percentage. Knows rankings and true labels, not
+where they came from. Propensities follow Jain, Prabhu and Varma (KDD 2016); docs/metrics.md has all formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+
+from umpteen.errors import BadInput
+from umpteen.kernels import rank
+from umpteen.shortlist import TopK, canonical, check_k
+
+# (A, B) of the propensity model as the benchmarks' published tables use them; other datasets use "default".
+PROPENSITY: dict[str, tuple[float, float]] = {
+    "default": (0.55, 1.5),
+    "amazon-670k": (0.6, 2.6),
+    "amazon-3m": (0.6, 2.6),
+    "lf-amazon-131k": (0.6, 2.6),
+    "lf-amazontitles-131k": (0.6, 2.6),
+    "lf-amazontitles-1.3m": (0.6, 2.6),
+    "wikilshtc-325k": (0.5, 0.4),
+    "wiki-500k": (0.5, 0.4),
+    "wikipedia-500k": (0.5, 0.4),
+    "lf-wikipedia-500k": (0.5, 0.4),
+}
+
+_NEVER = np.iinfo(np.int32).max  # rank of a label that was not found yet
+
+
+def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    """Weigh each label by how likely a true assignment of it is to be missing: rare labels weigh more.
+
+    Parameters
+    ----------
+    Y_train
+        Label matrix (n, n_labels) of the training data.
+    A, B
+        Constants of the dataset, see ``PROPENSITY``. State them with every PSP you publish.
+
+    Returns
+    -------
+    One weight per label: 1 + (ln n - 1) (B + 1)^A (n_l + B)^-A, where n_l counts the texts with label l.
+
+    Examples
+    --------
+    >>> Y_train = [[1, 0], [1, 0], [1, 0], [1, 1]]
+    >>> inverse_propensity(Y_train).round(3).tolist()
+    [1.25, 1.386]
+    """
+    Y = _true_labels(Y_train, "Y_train")
+    if Y.shape[0] == 0:
+        raise BadInput("propensities are counted on training texts, but Y_train has no rows; pass some")
+    if B < 0:
+        raise BadInput(f"B must be at least 0, but is {B!r}")
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    with np.errstate(divide="ignore"):  # B = 0 gives a label without texts an infinite weight
+        return 1.0 + (np.log(Y.shape[0]) - 1.0) * (B + 1.0) ** A * (counts + B) ** -A
+
+
+def evaluate(
+    predicted: TopK | Any,
+    Y: Any,
+    ks: Sequence[int] = (1, 3, 5),
+    *,
+    inverse_propensity: np.ndarray | None = None,
+    threshold: float | None = None,
+) -> dict[str, float]:
+    """Compare predictions with the true labels.
+
+    Parameters
+    ----------
+    predicted
+        A TopK, or a score matrix (n, n_labels).
+    Y
+        True labels (n, n_labels): what is not zero is true.
+    ks
+        Depths of the figures @k.
+    inverse_propensity
+        A weight per label, see the function of that name; adds PSP@k and PSnDCG@k.
+    threshold
+        Adds micro-F1 and macro-F1 of the labels that score at least this much.
+
+    Returns
+    -------
+    Percentages under the names ``P@1``, ``R@1``, ``RP@1``, ``nDCG@1``, ``PSP@1``, ``PSnDCG@1``,
+    ``coverage@1`` and so on, ``MRR``, ``micro-F1``, ``macro-F1``. A text without true labels counts as
+    one where nothing was right.
+
+    Examples
+    --------
+    >>> top = TopK([[2, 0], [1, 0]], [[0.9, 0.4], [0.7, 0.1]])
+    >>> figures = evaluate(top, [[1, 0, 1], [1, 0, 0]], ks=(1, 2))
+    >>> figures["P@1"], figures["P@2"], figures["MRR"]
+    (50.0, 75.0, 75.0)
+    """
+    metrics = Metrics(ks, inverse_propensity=inverse_propensity, threshold=threshold)
+    metrics.add(predicted, Y)
+    return metrics.result()
+
+
+class Metrics:
+    """The same figures for data that comes in blocks.
+
+    Parameters
+    ----------
+    ks, inverse_propensity, threshold
+        As in ``evaluate``.
+
+    Examples
+    --------
+    >>> metrics = Metrics(ks=(1,))
+    >>> metrics.add(TopK([[0]], [[0.9]]), [[1, 0]])
+    >>> metrics.add(TopK([[0]], [[0.8]]), [[0, 1]])
+    >>> metrics.result()["P@1"]
+    50.0
+    """
+
+    def __init__(
+        self,
+        ks: Sequence[int] = (1, 3, 5),
+        *,
+        inverse_propensity: np.ndarray | None = None,
+        threshold: float | None = None,
+    ):
+        self.ks = tuple(ks)
+        if not self.ks:
+            raise BadInput("ks must name at least one depth, but is empty; pass for example ks=(1, 3, 5)")
+        for k in self.ks:
+            check_k(k)
+        self.threshold = threshold
+        self.n_rows = 0
+        self._weights = _check_weights(inverse_propensity)
+        self._sums = np.zeros((rank.N_SUMS, max(self.ks)))
+        self._n_true = np.zeros(0, np.int64)  # the per-label arrays get their length from the first block
+        self._n_hit = self._n_predicted = self._n_true
+        self._first_hit = np.zeros(0, np.int32)
+
+    def add(self, predicted: TopK | Any, Y: Any) -> None:
+        """Count one block of predictions (a TopK or a score matrix) against its true labels."""
+        truth = _true_labels(Y, "Y")
+        top = predicted if isinstance(predicted, TopK) else self._rank(predicted)
+        self._check_shapes(top, truth)
+        if top is predicted:
+            self._check_places(top, truth.shape[1])
+        if self.n_rows == 0:
+            self._start(truth.shape[1])
+        indptr = truth.indptr.astype(np.int64)
+        indices = truth.indices.astype(np.int32, copy=False)
+        rank.rank_sums(indptr, indices, top.labels, self._weights, self._sums, self._first_hit, self._n_true)
+        if self.threshold is not None:
+            threshold = np.float32(self.threshold)  # scores are float32: 0.1 must equal 0.1
+            counts = self._n_hit, self._n_predicted
+            rank.count_above(indptr, indices, top.labels, top.scores, threshold, *counts)
+        self.n_rows += len(top)
+
+    def result(self) -> dict[str, float]:
+        """Return the figures of everything added so far, as percentages."""
+        if self.n_rows == 0:
+            raise BadInput("there is nothing to evaluate: no rows were added; add at least one")
+        figures: dict[str, float] = {}
+        for name, values in self._at_each_depth().items():
+            figures |= {f"{name}@{k}": 100.0 * float(values[k - 1]) for k in self.ks}
+        occurring = max(1, int(np.count_nonzero(self._n_true)))
+        for k in self.ks:
+            figures[f"coverage@{k}"] = 100.0 * int(np.count_nonzero(self._first_hit < k)) / occurring
+        figures["MRR"] = 100.0 * float(self._sums[rank.RECIPROCAL, -1]) / self.n_rows
+        if self.threshold is not None:
+            figures |= self._f1()
+        return figures
+
+    def _at_each_depth(self) -> dict[str, np.ndarray]:
+        sums, n = self._sums, self.n_rows
+        values = {
+            "P": sums[rank.HITS] / (n * np.arange(1, sums.shape[1] + 1)),
+            "R": sums[rank.RECALL] / n,
+            "RP": sums[rank.R_PRECISION] / n,
+            "nDCG": sums[rank.NDCG] / n,
+        }
+        if len(self._weights):
+            values["PSP"] = _share(sums[rank.PS_GAIN], sums[rank.PS_BEST])
+            values["PSnDCG"] = _share(sums[rank.PS_DCG], sums[rank.PS_DCG_BEST])
+        return values
+
+    def _f1(self) -> dict[str, float]:
+        both = self._n_true + self._n_predicted  # 2 tp + fp + fn, per label
+        macro = _share(2.0 * self._n_hit, both).mean() if len(both) else 0.0
+        micro = 2.0 * self._n_hit.sum() / max(1, both.sum())
+        return {"micro-F1": 100.0 * float(micro), "macro-F1": 100.0 * float(macro)}
+
+    def _rank(self, scores: Any) -> TopK:
+        """Rank a score matrix; a threshold needs every score, the figures @k only the first ones."""
+        return TopK.from_csr(scores, None if self.threshold is not None else max(self.ks))
+
+    def _start(self, n_labels: int) -> None:
+        self._n_true = np.zeros(n_labels, np.int64)
+        self._first_hit = np.full(n_labels, _NEVER, np.int32)
+        if self.threshold is not None:
+            self._n_hit = np.zeros(n_labels, np.int64)
+            self._n_predicted = np.zeros(n_labels, np.int64)
+
+    def _check_shapes(self, top: TopK, truth: csr_matrix) -> None:
+        n_rows, n_labels = truth.shape
+        known = len(self._n_true)
+        if len(top) != n_rows:
+            raise BadInput(f"Y has {n_rows} rows but {len(top)} were predicted; pass one label row per text")
+        if self.n_rows and n_labels != known:
+            raise BadInput(
+                f"every block must have the same labels, but Y has {n_labels} columns after {known}"
+            )
+        if len(self._weights) not in (0, n_labels):
+            raise BadInput(
+                f"inverse_propensity has {len(self._weights)} weights but Y has {n_labels} columns; "
+                "compute it from the training labels with the same columns"
+            )
+        low, high = int(top.labels.min(initial=-1)), int(top.labels.max(initial=-1))
+        if low < -1 or high >= n_labels:
+            raise BadInput(
+                f"label numbers must be columns of Y (0 to {n_labels - 1}) or -1, but "
+                f"{low if low < -1 else high} is predicted; pass the Y whose columns the model was trained on"
+            )
+
+    def _check_places(self, top: TopK, n_labels: int) -> None:
+        """Refuse lists that are too short (unless they hold every label) or name a label twice."""
+        k = max(self.ks)
+        if top.k < min(k, n_labels):
+            raise BadInput(f"P@{k} needs {k} predictions a row but TopK holds {top.k}; call topk(k={k})")
+        row = rank.first_repeat(top.labels, top.k if self.threshold is not None else k)
+        if row >= 0:
+            raise BadInput(f"the labels of a text must differ, but row {row} of the predictions repeats one")
+
+
+def _true_labels(Y: Any, what: str) -> csr_matrix:
+    """Return the label matrix with sorted rows and only what is not zero."""
+    truth = canonical(Y, what)
+    if not truth.data.all():
+        truth = truth.copy() if issparse(Y) else truth
+        truth.eliminate_zeros()
+    return truth
+
+
+def _check_weights(weights: np.ndarray | None) -> np.ndarray:
+    if weights is None:
+        return np.zeros(0)
+    weights = np.ascontiguousarray(weights, dtype=np.float64)
+    if weights.ndim != 1 or not np.isfinite(weights).all() or (weights < 0).any():
+        raise BadInput("inverse_propensity must be one finite number of at least 0 for each label")
+    return weights
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Divide, counting 0 of 0 as 0."""
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

@@ -1,0 +1,56 @@
+"""Several trained models that vote: other recipes, other encoders, other seeds, in any mix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from umpteen.errors import BadInput
+from umpteen.metrics import evaluate
+from umpteen.models.base import Model
+from umpteen.models.ensemble_rules import merge
+from umpteen.shortlist import TopK
+
+
+class Ensemble:
+    """Merge the predictions of fitted models over the same labels.
+
+    Parameters
+    ----------
+    models
+        Fitted models whose labels agree.
+    rule
+        average, rank-average, sigmoid-average, softmax-average or round-robin.
+    weights
+        How much each model counts; equally by default.
+
+    Examples
+    --------
+    >>> from umpteen import DiSMEC, Ensemble, XRLinear
+    >>> texts, labels = ["red apple", "green pear", "red cherry"], [["red"], ["green"], ["red"]]
+    >>> models = [XRLinear().fit(texts, labels), DiSMEC().fit(texts, labels)]
+    >>> Ensemble(models, rule="rank-average").topk(["a red plum"], k=1).names
+    [['red']]
+    """
+
+    def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
+        if not models:
+            raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
+        first = models[0].labels_
+        for number, model in enumerate(models):
+            if model.labels_ != first:
+                raise BadInput(
+                    f"model {number} has {len(model.labels_)} labels that differ from the {len(first)} of model 0; "
+                    "train all models on the same labels"
+                )
+        self.models, self.rule, self.weights = list(models), rule, weights
+
+    def topk(self, X: Any, k: int = 10, *, beam: int | None = None, allowed: Any = None) -> TopK:
+        """Return the k best labels by the merged score; each model proposes 2k."""
+        tops = [model.topk(X, 2 * k, beam=beam, allowed=allowed) for model in self.models]
+        merged = merge(tops, self.rule, k, self.weights)
+        return TopK(merged.labels, merged.scores, tops[0].label_names)
+
+    def evaluate(self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5)) -> dict[str, float]:
+        """Return the metrics as percentages."""
+        return evaluate(self.topk(X, max(ks)), self.models[0]._targets(Y), ks=ks)

@@ -1,0 +1,27 @@
+"""What stays: model folders, checkpoints, and files that are written whole or not at all.
+
+Knows bytes, arrays and JSON; knows nothing about trees, features or recipes.
+"""
+
+from umpteen.store.atomic import SaveFailed, atomic_path, atomic_write
+from umpteen.store.checkpoint import Checkpoint, fingerprint
+from umpteen.store.folder import FORMAT, Stored, is_model, read, write
+from umpteen.store.labels import format_labels, parse_labels
+from umpteen.store.tensors import load_tensors, save_tensors
+
+__all__ = [
+    "FORMAT",
+    "Checkpoint",
+    "SaveFailed",
+    "Stored",
+    "atomic_path",
+    "atomic_write",
+    "fingerprint",
+    "format_labels",
+    "is_model",
+    "load_tensors",
+    "parse_labels",
+    "read",
+    "save_tensors",
+    "write",
+]

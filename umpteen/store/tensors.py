@@ -1,0 +1,203 @@
+"""The safetensors format: eight bytes of length, a JSON header, the arrays end to end.
+
+The reader maps the file instead of copying it (the stock numpy reader copies) and believes nothing it has
+not checked. Knows arrays by name; knows nothing about models.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umpteen.errors import BadInput, BadModelFile
+from umpteen.store.atomic import Buffer, atomic_write
+
+ARRAYS = ".safetensors"
+METADATA = "__metadata__"
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+MAX_HEADER = 100_000_000  # bytes: the reference implementation's bound
+
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
+    "BOOL": "|b1",
+}  # fmt: skip
+_CODES = {np.dtype(spelling): code for code, spelling in DTYPES.items()}
+_BF16 = "BF16"  # numpy has no such type: read as float32, never written
+
+Tensors = dict[str, np.ndarray]
+
+
+class _Place(NamedTuple):
+    """Where an array lies, counted from the end of the header."""
+
+    name: str
+    code: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def encode(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> list[Buffer]:
+    """Return the bytes of a safetensors file in parts; the arrays among them are not copied."""
+    arrays = {name: _writable(name, array) for name, array in tensors.items()}
+    # The format allows no gaps, so the widest types come first: every array is then aligned to its type.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    end = 0
+    for name in order:
+        array = arrays[name]
+        begin, end = end, end + array.nbytes
+        code = _CODES[array.dtype]
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    if len(text) > MAX_HEADER:
+        raise BadInput(
+            f"a file holds {MAX_HEADER} bytes of names, but these take {len(text)}; use more files"
+        )
+    return [len(text).to_bytes(8, "little"), text, *(raw_bytes(arrays[name]) for name in order)]
+
+
+def decode(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[Tensors, dict[str, str]]:
+    """Return the arrays in ``raw`` (uint8) as views of it, and the file's metadata.
+
+    Raises BadModelFile, naming ``source``, unless the header, every size and every offset agree.
+    """
+    start, header = _header(raw, source)
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict):
+        raise damaged(source, "its metadata is no table")
+    places = [_place(name, entry, source) for name, entry in header.items()]
+    places.sort(key=lambda place: (place.begin, place.end))
+    end = 0
+    for place in places:
+        if place.begin != end:
+            raise damaged(source, f"array '{place.name}' starts at byte {place.begin}, not {end}")
+        end = place.end
+    if start + end != raw.size:
+        raise damaged(source, f"its header describes {start + end} bytes, but it has {raw.size}")
+    return {place.name: _view(raw[start:], place, source) for place in places}, metadata
+
+
+def save_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays to a safetensors file, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors(f"{folder}/a.safetensors", {"ids": np.arange(3)})
+    ...     load_tensors(f"{folder}/a.safetensors")["ids"].tolist()
+    [0, 1, 2]
+    """
+    atomic_write(path, encode(tensors, metadata))
+
+
+def load_tensors(path: str | os.PathLike[str], *, mmap: bool = True) -> Tensors:
+    """Read a safetensors file: read-only views of the mapped file, or arrays in memory."""
+    return decode(contents(Path(path), mmap=mmap), path)[0]
+
+
+def contents(path: Path, *, mmap: bool) -> np.ndarray:
+    """Return a file's bytes, mapped (read-only) or in memory (writable)."""
+    if not mmap:
+        return np.fromfile(path, dtype=np.uint8)
+    if os.path.getsize(path) == 0:  # nothing cannot be mapped
+        return np.zeros(0, dtype=np.uint8)
+    return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))  # a plain view: the subclass slows indexing
+
+
+def _writable(name: str, array: np.ndarray) -> np.ndarray:
+    """Check a name and array, and return the array little-endian and contiguous."""
+    if not isinstance(name, str) or name == METADATA:
+        raise BadInput(f"arrays have names other than '{METADATA}', but one is called {name!r}; rename it")
+    array = np.asarray(array, order="C")
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    if array.dtype not in _CODES:
+        raise BadInput(f"array '{name}' must hold real numbers or booleans, but is {array.dtype}; convert it")
+    return array
+
+
+def _header(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[int, dict[str, Any]]:
+    """Return where the arrays start, and the parsed header."""
+    if raw.size < 8:
+        raise damaged(source, f"it has only {raw.size} bytes")
+    length = int.from_bytes(raw[:8].tobytes(), "little")
+    if length > min(MAX_HEADER, raw.size - 8):
+        raise damaged(source, f"its header should have {length} bytes, but the whole file has {raw.size}")
+    return 8 + length, parse_json(raw[8 : 8 + length].tobytes(), source)
+
+
+def damaged(source: str | os.PathLike[str], why: str) -> BadModelFile:
+    """Return the error for a file that is not what was saved."""
+    return BadModelFile(f"'{source}' is truncated or damaged: {why}; copy or save the model again")
+
+
+def parse_json(content: bytes, source: str | os.PathLike[str]) -> dict[str, Any]:
+    """Parse a JSON table, or say that ``source`` is damaged."""
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise damaged(source, f"it holds no valid JSON ({error})") from None
+    if not isinstance(table, dict):
+        raise damaged(source, "its JSON is no table")
+    return table
+
+
+def _place(name: str, entry: Any, source: str | os.PathLike[str]) -> _Place:
+    """Check one header entry."""
+    if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
+        raise damaged(source, f"array '{name}' lacks its dtype, shape or data_offsets")
+    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(code, str) or (code not in DTYPES and code != _BF16):
+        raise damaged(source, f"array '{name}' has the unknown dtype {str(code)[:80]!r}")
+    if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+        raise damaged(source, f"array '{name}' has no valid shape or offsets")
+    begin, end = offsets
+    itemsize = 2 if code == _BF16 else np.dtype(DTYPES[code]).itemsize
+    if end - begin != math.prod(shape) * itemsize:
+        raise damaged(
+            source, f"array '{name}' of shape {shape} and dtype {code} cannot take {end - begin} bytes"
+        )
+    return _Place(name, code, tuple(shape), begin, end)
+
+
+def _counts(values: Any) -> bool:
+    """Say whether this is a list of numbers that can be sizes."""
+    return (
+        isinstance(values, list)
+        and len(values) <= 64
+        and all(type(value) is int and 0 <= value < 2**63 for value in values)
+    )
+
+
+def _view(body: np.ndarray, place: _Place, source: str | os.PathLike[str]) -> np.ndarray:
+    raw = body[place.begin : place.end]
+    try:
+        if place.code == _BF16:
+            return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(place.shape)
+        array = raw.view(DTYPES[place.code]).reshape(place.shape)
+    except ValueError as error:  # more dimensions than numpy has, or an empty array of impossible shape
+        raise damaged(source, f"array '{place.name}': {error}") from None
+    # Foreign files may place arrays anywhere; kernels want them aligned.
+    return array if array.flags.aligned else array.copy()
+
+
+def raw_bytes(array: np.ndarray) -> memoryview:
+    """Return an array's bytes in C order, without a copy if they lie so."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+
+
+def total(parts: Iterable[Buffer]) -> int:
+    """Count the bytes of all parts."""
+    return sum(len(part) for part in parts)

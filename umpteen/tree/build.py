@@ -1,0 +1,175 @@
+"""Build a label tree from label vectors.
+
+Every strategy cuts a set of labels into a given number of parts and is applied level by level: `halving`
+(balanced 2-means, repeated), `kmeans` (balanced k-way), `unbalanced` (plain k-way) and `random`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import TreeConfig
+from umpteen.engine import Progress, run, silent
+from umpteen.errors import BadConfig
+from umpteen.kernels import lazy
+from umpteen.tree.tree import LabelTree
+
+Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
+# A splitter reorders a slice of labels in place and returns the sizes of its parts.
+Splitter = Callable[[np.ndarray, int, int], np.ndarray]
+
+
+def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
+    """Return how many children a node has at each level above the labels; () is one versus all.
+
+    Examples
+    --------
+    >>> shape(4_193, TreeConfig(branching=64, leaf_size=96))
+    (44,)
+    >>> shape(22_514, TreeConfig(branching=64, leaf_size=96))
+    (16, 15)
+    """
+    n_groups = math.ceil(n_labels / config.leaf_size)
+    if config.kind == "none" or n_groups <= 1:
+        return ()
+    depth = config.depth or max(1, math.ceil(math.log(n_groups) / math.log(config.branching) - 1e-9))
+    if config.kind == "unbalanced" and config.depth:
+        return (config.branching,) * depth
+    counts = []
+    for level in range(depth, 0, -1):
+        counts.append(max(2, math.ceil(n_groups ** (1 / level) - 1e-9)))
+        n_groups = math.ceil(n_groups / counts[-1])
+    return tuple(counts)
+
+
+def build(
+    vectors: sp.csr_matrix,
+    config: TreeConfig,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> LabelTree:
+    """Cluster label vectors (rows of length one) into a tree.
+
+    Examples
+    --------
+    >>> vectors = sp.csr_matrix(np.repeat(np.eye(4, dtype=np.float32), 3, axis=0))
+    >>> tree = build(vectors, TreeConfig(kind="halving", branching=4, leaf_size=3), seed=1)
+    >>> tree.sizes
+    (4, 12)
+    """
+    if config.kind == "given":
+        raise BadConfig("tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))")
+    n_labels = vectors.shape[0]
+    counts = shape(n_labels, config)
+    if not counts:
+        return LabelTree.flat(n_labels)
+    triplet = (vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32, copy=False), vectors.data)
+    splitter = _splitter(triplet, vectors.shape[1], config, seed)
+    order = np.arange(n_labels, dtype=np.int32)
+    bounds = np.array([0, n_labels])
+    starts: list[np.ndarray] = []
+    n_nodes = 1
+    for level, count in enumerate(counts):
+        pieces = run(
+            lambda i, bounds=bounds, count=count: _split(order, bounds[i], bounds[i + 1], count, splitter),
+            n_nodes,
+            threads=threads,
+            stage=f"tree level {level + 1}",
+            progress=progress,
+        )
+        sizes = [piece[piece > 0] for piece in pieces]
+        starts.append(np.concatenate([[0], np.cumsum([len(s) for s in sizes])]).astype(np.int32))
+        bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        n_nodes = len(bounds) - 1
+    starts.append(bounds.astype(np.int32))
+    return LabelTree(order, tuple(starts))
+
+
+def _split(order: np.ndarray, low: int, high: int, count: int, splitter: Splitter) -> np.ndarray:
+    members = order[low:high]
+    if len(members) <= 1:
+        return np.array([len(members)])
+    return splitter(members, min(count, len(members)), int(low))
+
+
+def _splitter(triplet: Triplet, n_features: int, config: TreeConfig, seed: int) -> Splitter:
+    if config.kind == "random":
+        return lambda members, count, salt: _split_random(members, count, seed + salt)
+    if config.kind == "halving":
+        return _Halving(triplet, n_features, config, seed)
+    return _KMeans(triplet, n_features, config, seed, balanced=config.kind == "kmeans")
+
+
+def _even(n: int, count: int) -> np.ndarray:
+    """Sizes of ``count`` parts of n that differ by at most one."""
+    return np.diff(np.arange(count + 1) * n // count)
+
+
+def _split_random(members: np.ndarray, count: int, seed: int) -> np.ndarray:
+    np.random.default_rng(seed).shuffle(members)
+    return _even(len(members), count)
+
+
+class _Halving:
+    """Balanced 2-means, repeated until there are enough parts; sizes stay even for any number of parts."""
+
+    def __init__(self, triplet: Triplet, n_features: int, config: TreeConfig, seed: int):
+        self.triplet, self.n_features, self.config, self.seed = triplet, n_features, config, seed
+        self.scratch: list[np.ndarray] = []  # zeroed tables, one per thread in flight
+
+    def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:
+        sizes = _even(len(members), count)
+        sums = self.scratch.pop() if self.scratch else np.zeros((self.n_features, 2), np.float32)
+        self._halve(members, sizes, salt, sums)
+        self.scratch.append(sums)
+        return sizes
+
+    def _halve(self, members: np.ndarray, sizes: np.ndarray, salt: int, sums: np.ndarray) -> None:
+        if len(sizes) <= 1:
+            return
+        middle = len(sizes) // 2
+        n_left = int(sizes[:middle].sum())
+        lazy.cluster.halve(
+            *self.triplet, members, n_left, self.seed + salt, self.config.max_iter, self.config.tolerance, sums
+        )
+        self._halve(members[:n_left], sizes[:middle], salt, sums)
+        self._halve(members[n_left:], sizes[middle:], salt + n_left, sums)
+
+
+class _KMeans:
+    """Spherical k-means; balanced gives no cluster more than its share."""
+
+    def __init__(self, triplet: Triplet, n_features: int, config: TreeConfig, seed: int, *, balanced: bool):
+        self.triplet, self.n_features, self.config = triplet, n_features, config
+        self.seed, self.balanced = seed, balanced
+
+    def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:
+        kernel = lazy.cluster
+        n_groups = -(-count // kernel.lanes.LANES)
+        centres = np.zeros((n_groups, self.n_features, kernel.lanes.LANES), np.float32)
+        capacity = -(-len(members) // count) if self.balanced else len(members)
+        rng = np.random.default_rng(self.seed + salt)
+        first = rng.choice(len(members), count, replace=False)
+        kernel.add_members(*self.triplet, members[first], np.arange(count), centres)
+        cluster = np.empty(len(members), np.int64)
+        scores = np.empty((len(members), count), np.float32)
+        before = -np.inf
+        for _ in range(self.config.max_iter):
+            kernel.assign(*self.triplet, members, centres, scores)
+            kernel.fill(scores, capacity, cluster)
+            quality = float(scores[np.arange(len(members)), cluster].sum())
+            if quality <= before * (1 + self.config.tolerance):
+                break
+            before = quality
+            centres[:] = 0.0
+            kernel.add_members(*self.triplet, members, cluster, centres)
+            length = np.sqrt((centres**2).sum(axis=1, keepdims=True))
+            centres /= np.where(length > 0, length, 1.0)
+        members[:] = members[np.argsort(cluster, kind="stable")]
+        return np.bincount(cluster, minlength=count)

@@ -1,0 +1,51 @@
+"""Label vectors: what a label looks like, from the texts that carry it, from its name, or both."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.engine import run
+from umpteen.errors import BadInput
+from umpteen.kernels import lazy
+
+_BLOCKS = 16  # more than threads, so that a heavy block does not keep the others waiting
+
+
+def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1) -> sp.csr_matrix:
+    """Positive-instance feature aggregation (eq. 4): the normalised sum of the rows that carry each label.
+
+    ``keep`` keeps the largest entries of each label only: the vector of a frequent label holds nearly every
+    feature, and its small ones cost time and change the tree very little.
+    """
+    labels = Y.T.tocsr()
+    member_ptr, members = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
+    indptr = X.indptr.astype(np.int64)
+    work = np.concatenate([[0], np.cumsum(np.diff(indptr)[members])])[member_ptr]
+    n_features = X.shape[1]
+    room = np.minimum(np.diff(work), min(keep, n_features) if keep else n_features)
+    start = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+    indices, data = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
+    cuts = np.searchsorted(work, np.linspace(0, work[-1], _BLOCKS + 1))
+    cuts[0], cuts[-1] = 0, len(member_ptr) - 1
+
+    def task(block: int) -> np.ndarray:
+        low, high = cuts[block], cuts[block + 1]
+        return lazy.cluster.sum_rows(
+            member_ptr[low : high + 1], members, indptr, X.indices, X.data, keep,
+            np.zeros(n_features, np.float32), start[low : high + 1], indices, data,
+        )  # fmt: skip
+
+    written = np.concatenate(run(task, _BLOCKS, threads=threads))
+    ptr = np.concatenate([[0], np.cumsum(written)]).astype(np.int64)
+    if ptr[-1] != start[-1]:
+        source = np.arange(ptr[-1]) + np.repeat(start[:-1] - ptr[:-1], written)
+        indices, data = indices[source], data[source]
+    return sp.csr_matrix((data, indices, ptr), shape=(Y.shape[1], n_features))
+
+
+def both(by_texts: sp.csr_matrix, by_name: sp.csr_matrix) -> sp.csr_matrix:
+    """Put two kinds of label vectors side by side with equal weight."""
+    if by_texts.shape[0] != by_name.shape[0]:
+        raise BadInput(f"there are {by_texts.shape[0]} labels but {by_name.shape[0]} label names; pass one each")
+    return sp.csr_matrix(sp.hstack([by_texts, by_name]) * np.float32(np.sqrt(0.5)), dtype=np.float32)
