@@ -1,7 +1,8 @@
 """Run jobs as processes of their own and remember what they measured.
 
 Every result is written down as soon as it is there, under a key that changes with the matrices, the
-settings and umpteen's source; an interrupted run goes on where it stopped. Knows nothing about bars and tables.
+settings and umpteen's source; an interrupted run goes on where it stopped.
+Knows nothing about bars and tables.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def source_checksum() -> str:
 
 def _brief(figures: Record) -> str:
     if "fit_s" in figures:
-        return f"{figures['fit_s']:.2f} s, {figures['fit_memory_mb']:.0f} MB above, {figures['model_mb']:.1f} MB saved"
+        memory, size = figures["fit_memory_mb"], figures["model_mb"]
+        return f"{figures['fit_s']:.2f} s, {memory:.0f} MB of memory, model {size:.1f} MB"
     if "docs_per_s" in figures:
         return f"{figures['docs_per_s']:,.0f} docs/s"
     if "p50_ms" in figures:

@@ -24,6 +24,8 @@ _SHORT = {
     "napkinxc-l2": "napkinXC, squared hinge",
 }
 _SHADES = ("#c2410c", "#f59e0b", "#fcd34d")
+# where a name may stand beside its point, in order of preference: offset in points, alignment
+_PLACES = (((-4, 8), "left"), ((4, 8), "right"), ((-4, -15), "left"), ((4, -15), "right"), ((-9, 0), "right"))
 
 
 def ratios(rows: Mapping[str, Row]) -> dict[str, float | None]:
@@ -64,15 +66,18 @@ def draw(summary: Summary, plans: Sequence[DatasetPlan], path: Path) -> None:
         for axis, plan in zip(axes, shown, strict=True):
             _scatter(axis, plan, summary[plan.name])
         axes[0].set_ylabel("P@5, percent")
-        _bars(bottom.subplots(), [(plan.title.partition(",")[0], ratios(summary[plan.name])) for plan in shown])
+        _bars(bottom.subplots(), [(_short_title(plan), ratios(summary[plan.name])) for plan in shown])
+        figure.canvas.draw()  # settles the layout, which the names are placed in
+        for axis, plan in zip(axes, shown, strict=True):
+            _label(axis, summary[plan.name])
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=130, metadata={"Software": None})
         plt.close(figure)
 
 
 def _scatter(axis: Any, plan: DatasetPlan, rows: Mapping[str, Row]) -> None:
-    points = [(row["fit_s"], row["P@5"], name) for name, row in rows.items() if "fit_s" in row and "P@5" in row]
-    axis.set_title(plan.title.partition(",")[0], fontsize=11, fontweight="bold")
+    points = _points(rows)
+    axis.set_title(_short_title(plan), fontsize=11, fontweight="bold")
     axis.set_xlabel("fit, seconds (log scale)")
     axis.set_xscale("log")
     axis.grid(color=_GRID, which="major")
@@ -81,25 +86,48 @@ def _scatter(axis: Any, plan: DatasetPlan, rows: Mapping[str, Row]) -> None:
     _plain_ticks(axis)
     if not points:
         return
-    low, high = min(p[0] for p in points), max(p[0] for p in points)
-    bottom, above = min(p[1] for p in points), max(p[1] for p in points)
+    times, levels = zip(*points.values(), strict=True)
+    bottom, above = min(levels), max(levels)
     margin = max(0.12 * (above - bottom), 0.15)
-    axis.set_xlim(low / 1.8, high * 1.8)
+    axis.set_xlim(min(times) / 1.8, max(times) * 1.8)
     axis.set_ylim(bottom - 1.2 * margin, above + 2.0 * margin)
-    for seconds, precision, name in points:
+    for name, point in points.items():
+        axis.scatter(*point, s=60, color=_OURS if name.startswith("umpteen") else _THEIRS, zorder=3)
+
+
+def _label(axis: Any, rows: Mapping[str, Row]) -> None:
+    """Write each point's name where it covers no other name and stays inside, else above the point."""
+    points = _points(rows)
+    renderer, frame = axis.figure.canvas.get_renderer(), axis.get_window_extent()
+    taken = [axis.transData.transform(point) for point in points.values()]
+    boxes: list[Any] = []
+    for name, point in sorted(points.items(), key=lambda item: item[1]):
         is_ours = name.startswith("umpteen")
-        axis.scatter(seconds, precision, s=70 if is_ours else 50, color=_OURS if is_ours else _THEIRS, zorder=3)
-        is_right = seconds > (low * high) ** 0.5 * 1.01
-        axis.annotate(
+        text = axis.annotate(
             _SHORT.get(name, name),
-            (seconds, precision),
-            xytext=(4 if is_right else -4, 9),
+            point,
             textcoords="offset points",
-            ha="right" if is_right else "left",
+            xytext=_PLACES[0][0],
             fontsize=9,
             color=_OURS if is_ours else _INK,
             fontweight="bold" if is_ours else "normal",
         )
+        for offset, across in (*_PLACES, _PLACES[0]):
+            text.set(position=offset, ha=across, va="center" if offset[1] == 0 else "baseline")
+            box = text.get_window_extent(renderer)
+            is_inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+            is_free = not any(box.overlaps(b) for b in boxes) and not any(box.contains(*p) for p in taken)
+            if is_inside and is_free:
+                break
+        boxes.append(box)
+
+
+def _points(rows: Mapping[str, Row]) -> dict[str, tuple[float, float]]:
+    return {name: (row["fit_s"], row["P@5"]) for name, row in rows.items() if "fit_s" in row and "P@5" in row}
+
+
+def _short_title(plan: DatasetPlan) -> str:
+    return plan.title.partition(",")[0]
 
 
 def _plain_ticks(axis: Any) -> None:
@@ -112,15 +140,15 @@ def _plain_ticks(axis: Any) -> None:
 
 
 def _bars(axis: Any, groups: Sequence[tuple[str, Mapping[str, float | None]]]) -> None:
-    axis.set_title("umpteen xr-linear: times better than PECOS (its fastest way of loading)", fontsize=11, fontweight="bold")
+    title = "umpteen xr-linear, times better than PECOS at its best"
+    axis.set_title(title, fontsize=11, fontweight="bold")
     figures = list(groups[0][1]) if groups else []
     width = 0.8 / max(1, len(groups))
     for place, (title, values) in enumerate(groups):
         offset = (place - (len(groups) - 1) / 2) * width
         heights = [values[name] or 0.0 for name in figures]
-        drawn = axis.bar(
-            [x + offset for x in range(len(figures))], heights, width * 0.92, label=title, color=_SHADES[place % 3]
-        )
+        places = [x + offset for x in range(len(figures))]
+        drawn = axis.bar(places, heights, width * 0.92, label=title, color=_SHADES[place % 3])
         axis.bar_label(drawn, labels=[f"{h:.1f}×" if h else "" for h in heights], fontsize=9, padding=2)
     axis.axhline(1.0, color=_INK, linewidth=1, linestyle=(0, (4, 3)))
     axis.set_xticks(range(len(figures)), figures)

@@ -1,6 +1,7 @@
 """Make the matrices every peer is fed: once per dataset, uncompressed npz, rows of length one.
 
-Labels that occur neither in the train nor in the test rows used are left out. Knows nothing about peers.
+Labels of text datasets that occur neither in the train nor in the test rows used are left out; matrices keep
+the columns they declare. Knows nothing about peers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def prepare(plan: DatasetPlan, data: Path, work: Path, threads: int) -> dict[str
             return known
     source = data / plan.folder
     if not source.is_dir():
-        raise SystemExit(f"{plan.name} needs the folder {plan.folder} in the data folder; pass it with --data")
+        raise SystemExit(f"{plan.name} needs {plan.folder} in the data folder; name that with --data")
     begin = time.perf_counter()
     matrices = _matrices(plan, source, threads)
     about.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +54,11 @@ def _matrices(plan: DatasetPlan, source: Path, threads: int) -> dict[str, sparse
     train = read(source, "train", n_rows=plan.train_rows)
     test = read(source, "test", labels=train.labels, n_rows=plan.test_rows)
     if train.texts is None:
-        X_train, X_test = train.X, test.X
+        X_train, X_test, Y_train, Y_test = train.X, test.X, train.Y, test.Y
     else:
         tfidf = Tfidf(TfidfConfig(**TFIDF), threads=threads)
         X_train, X_test = tfidf.fit_transform(train.texts), tfidf.transform(test.texts)
-    Y_train, Y_test = keep_used_labels(train.Y, test.Y)
+        Y_train, Y_test = keep_used_labels(train.Y, test.Y)
     made = {"X.trn": scale_rows(X_train), "Y.trn": Y_train, "X.tst": scale_rows(X_test), "Y.tst": Y_test}
     return {part: plain(matrix) for part, matrix in made.items()}
 

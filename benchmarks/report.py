@@ -20,7 +20,8 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 _NONE = "–"
 _TITLES = {variant.name: variant.title for variant in VARIANTS}
 _HEAD = (
-    "model", "fit s", "×", "CPU s", "fit MB", "model MB", "docs/s", "×", "p50 ms", "p99 ms", "P@1/3/5", "PSP@1/3/5",
+    "model", "fit s", "×", "CPU s", "fit MB", "model MB",
+    "docs/s", "×", "p50 ms", "p99 ms", "P@1/3/5", "PSP@1/3/5",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import bars, jobs, plan, prepare, report, scale, summary
 
 Row = dict[str, Any]
+Summary = dict[str, dict[str, Row]]  # dataset -> variant -> figures
 _PAGE = """# Benchmarks
 
 `make bench` measures umpteen beside its peers. The tables below are what it wrote.
@@ -44,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.strict and any(bar.verdict != "pass" for bar in checked))
 
 
-def measure(runner: jobs.Runner, options: argparse.Namespace) -> tuple[dict[str, Row], dict[str, dict[str, Row]]]:
-    """Run all jobs; return what is known about each dataset, and its summary with the quality of each variant."""
+def measure(runner: jobs.Runner, options: argparse.Namespace) -> tuple[dict[str, Row], Summary]:
+    """Run all jobs; return what is known about each dataset, and the figures of each variant on it."""
     about: dict[str, Row] = {}
-    rows: dict[str, dict[str, Row]] = {}
+    rows: Summary = {}
     for name in options.datasets:
         print(f"{name}", flush=True)
         known = prepare.prepare(plan.dataset_plan(name), options.data, runner.work, plan.THREADS)
@@ -79,7 +80,7 @@ def _records(
             yield record
 
 
-def _show(rows: dict[str, dict[str, Row]], memory_runs: dict[str, Row], checked: list[bars.Bar]) -> None:
+def _show(rows: Summary, memory_runs: dict[str, Row], checked: list[bars.Bar]) -> None:
     for name, variants in rows.items():
         print(f"\n{name}\n\n{report.dataset_table(variants)}")
     if memory_runs:
@@ -90,7 +91,7 @@ def _show(rows: dict[str, dict[str, Row]], memory_runs: dict[str, Row], checked:
 def _write(
     out: Path,
     about: dict[str, Row],
-    rows: dict[str, dict[str, Row]],
+    rows: Summary,
     memory_runs: dict[str, Row],
     checked: list[bars.Bar],
 ) -> None:
@@ -103,7 +104,8 @@ def _write(
         "scale": memory_runs,
         "bars": [{**vars(bar), "verdict": bar.verdict} for bar in checked],
     }
-    (out / "benchmarks.json").write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    figures = json.dumps(raw, indent=1, ensure_ascii=False)
+    (out / "benchmarks.json").write_text(figures + "\n", encoding="utf-8")
     plans = [entry for entry in plan.DATASETS if entry.name in rows]
     text = report.section(rows, about, plans, checked, memory_runs, here)
     page = out / "benchmarks.md"
@@ -122,20 +124,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         return [part for part in text.split(",") if part]
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the datasets")
-    parser.add_argument("--datasets", type=names, help=f"some of {','.join(plan.ALL)}")
-    parser.add_argument("--variants", type=names, help="measure only these rows of the tables")
-    parser.add_argument("--work", type=Path, default=Path("benchmarks/work"), help="matrices, models, results")
-    parser.add_argument("--venvs", type=Path, help="the peers' environments (default: venvs in the work folder)")
-    parser.add_argument("--out", type=Path, help="where the page goes (default: docs; with --quick the work folder)")
-    parser.add_argument("--repeat", type=int, help="turns of every job, the best counts (default 2, quick 1)")
-    parser.add_argument("--quick", action="store_true", help="the small dataset, one turn, no slow peers, no scale")
-    parser.add_argument("--full", action="store_true", help="napkinXC on all datasets, with both losses")
-    parser.add_argument("--no-scale", action="store_true", help="leave out the whole datasets from raw text")
-    parser.add_argument(
-        "--fresh", nargs="?", const="all", metavar="NAMES", help="forget what was measured (of these variants)"
-    )
-    parser.add_argument("--strict", action="store_true", help="exit with 1 unless every bar is reached")
+    add = parser.add_argument
+    add("--data", type=Path, default=Path("../shared/data"), help="folder with the datasets")
+    add("--datasets", type=names, help=f"some of {','.join(plan.ALL)}")
+    add("--variants", type=names, help="measure only these rows of the tables")
+    add("--work", type=Path, default=Path("benchmarks/work"), help="matrices, models and results")
+    add("--venvs", type=Path, help="the peers' environments (default: venvs in the work folder)")
+    add("--out", type=Path, help="where the page goes (default: docs; with --quick the work folder)")
+    add("--repeat", type=int, help="turns of every job, the best counts (default 2; with --quick 1)")
+    add("--quick", action="store_true", help="the small dataset, one turn, no slow peers, no whole datasets")
+    add("--full", action="store_true", help="napkinXC on all datasets, with both losses")
+    add("--no-scale", action="store_true", help="leave out the whole datasets from raw text")
+    add("--fresh", nargs="?", const="all", metavar="NAMES", help="forget what was measured (of these rows)")
+    add("--strict", action="store_true", help="exit with 1 unless every bar is reached")
     options = parser.parse_args(arguments)
     options.datasets = options.datasets or list(plan.SMALL if options.quick else plan.ALL)
     for name in options.datasets:

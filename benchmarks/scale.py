@@ -67,7 +67,7 @@ def main() -> int:
         results.forget({"scale"})
     rows = measure(options.data, options.work, results)
     if not rows:
-        print(f"nothing to run: --data has none of the folders {', '.join(RUNS.values())}, or all runs failed")
+        print(f"no results: --data has none of {', '.join(RUNS.values())}, or all runs failed")
         return 1
     print("\n" + report.scale_table(rows) + "\n\n" + report.bar_table(bars.check({}, rows)))
     return 0 if len(rows) == len(RUNS) else 1

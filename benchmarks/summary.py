@@ -1,4 +1,4 @@
-"""From records to one row per dataset and variant: the best of the turns, and how good the predictions are."""
+"""From records to a row per dataset and variant: the best of the turns, and how good the predictions are."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def quality(predictions: Path, data: Path) -> dict[str, float]:
     scores = np.broadcast_to(np.arange(labels.shape[1], 0, -1, dtype=np.float32), labels.shape)
     A, B = PROPENSITY
     weights = inverse_propensity(load(data, "Y.trn"), A=A, B=B)
-    top = TopK(labels, np.where(labels < 0, -np.inf, scores).astype(np.float32))
+    top = TopK(labels, np.where(labels < 0, 0.0, scores))
     figures = evaluate(top, load(data, "Y.tst"), ks=(1, 3, 5), inverse_propensity=weights)
     return {name: figures[name] for name in QUALITY}

@@ -6,6 +6,7 @@ Runs inside the environment of any peer, so it knows only numpy, scipy and the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -148,10 +149,8 @@ class _Sampler:
 def give_back_memory() -> None:
     """Return freed memory to the system, so that loading leaves nothing a fit could reuse unseen."""
     gc.collect()
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # another C library: what it keeps for reuse is missed
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):
-        pass  # another C library: what it keeps for reuse is then missed
 
 
 def process_peak_mb() -> float:

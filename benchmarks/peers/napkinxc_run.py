@@ -5,6 +5,7 @@ It writes its model while it trains, so its fit includes that.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import measure
@@ -14,7 +15,7 @@ from napkinxc.models import PLT
 
 def fit(job: Job) -> dict[str, Any]:
     X, Y = job.matrix("X.trn"), job.matrix("Y.trn")
-    labels = [Y.indices[a:b].tolist() for a, b in zip(Y.indptr, Y.indptr[1:], strict=False)]
+    labels = [Y.indices[a:b].tolist() for a, b in pairwise(Y.indptr)]
     measure.empty_folder(job.model)
     _, figures = measure.measure_fit(lambda: _model(job).fit(X, labels))
     figures["model_mb"] = measure.folder_mb(job.model)

@@ -7,6 +7,7 @@ whole file; such rows are left out for it alone.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def _pairs(X: Any) -> list[Pairs]:
     """Return rows the way omikuji takes them: lists of (feature, value)."""
     bounds = X.indptr.tolist()
     columns, values = X.indices.tolist(), X.data.tolist()
-    return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in pairwise(bounds)]
 
 
 def _text_file(job: Job) -> Path:

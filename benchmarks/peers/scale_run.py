@@ -1,4 +1,4 @@
-"""Train xr-linear on a whole dataset from raw text, predict its test texts, report the process's peak memory."""
+"""Train xr-linear on a whole dataset from raw text, predict its test texts; report times and peak memory."""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ app = typer.Typer(
     epilog="Start with: umpteen demo",
 )
 
-Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="A folder or file of data; docs/data.md lists the formats.")
-]
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder or file of data, or demo.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
@@ -118,11 +116,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save it. Settings may also be flags: --tree.branching 16."""
-    from umpteen.cli.options import collect
+    from umpteen.cli.options import collect, data_path
     from umpteen.cli.training import train as run
 
     recipe, settings = collect(config, set_ or [], recipe, seed=seed, threads=threads)
-    run(data, output, recipe, settings, terminal=_terminal(quiet), n_rows=rows, checkpoint=checkpoint)
+    options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
+    run(data_path(data), output, recipe, settings, **options)
 
 
 @app.command()
@@ -145,7 +144,7 @@ def predict(
     from umpteen.cli.prediction import predict as run
 
     terminal = _terminal(quiet)
-    loaded = umpteen.load(str(model))
+    loaded = umpteen.load(model)
     if source == "-" and sys.stdin.isatty():
         terminal.note("Type a text and press Enter; Ctrl-D ends.")
     run(loaded, source, k=k, terminal=terminal, as_json=as_json, beam=beam, allowed=allowed, threads=threads)
@@ -170,12 +169,11 @@ def evaluate(
     """Print how good a model is on labelled data, in per cent."""
     import umpteen
     from umpteen.cli.evaluation import evaluate as run
-    from umpteen.cli.options import numbers
+    from umpteen.cli.options import data_path, numbers
 
-    run(
-        umpteen.load(str(model)), data, split=split, terminal=_terminal(quiet), ks=numbers(ks, int, "-k"),
-        propensity=propensity, threshold=threshold, as_json=as_json,
-    )  # fmt: skip
+    options = {"propensity": propensity, "threshold": threshold, "as_json": as_json}
+    depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
+    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, **options)
 
 
 @app.command()
@@ -254,10 +252,11 @@ def bench(
     """Train recipes on one dataset and compare quality, time, memory and size."""
     from umpteen.cli.benchmark import bench as run
     from umpteen.cli.inspection import recipe_names
-    from umpteen.cli.options import collect
+    from umpteen.cli.options import collect, data_path
 
     _, changed = collect(config, set_ or [], seed=seed, threads=threads)
-    run(data, recipe_names(recipes), changed, terminal=_terminal(quiet), n_rows=rows, as_json=as_json)
+    options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json}
+    run(data_path(data), recipe_names(recipes), changed, **options)
 
 
 def main() -> None:

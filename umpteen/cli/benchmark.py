@@ -5,14 +5,14 @@ Every recipe of a bench runs in a process of its own, so that one's memory is no
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import rows_of, size_of
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
-from umpteen.errors import UmpteenError
+from umpteen.errors import BadConfig, BadInput, UmpteenError
 from umpteen.metrics import PROPENSITY, inverse_propensity
 
 KS = (1, 3, 5)
@@ -76,8 +76,10 @@ def bench(
         rows.append(_in_own_process(Job(data, recipe, settings, n_rows, terminal.quiet)))
     if as_json:
         terminal.json(rows)
-    else:
-        terminal.table(list(COLUMNS.values()), [[row.get(key) for key in COLUMNS] for row in rows])
+        return
+    a, b = rows[0]["propensity"]
+    shown = [[row[key] for key in COLUMNS] for row in rows]
+    terminal.table(list(COLUMNS.values()), shown, title=f"{data} (PSP with A = {a}, B = {b})")
 
 
 def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
@@ -115,14 +117,35 @@ def read_both(data: str, n_rows: int | None = None) -> tuple[Dataset, Dataset]:
 
 
 def _in_own_process(job: Job) -> dict[str, Any]:
+    context = get_context("spawn")
+    answer, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(job, sender), daemon=True)
+    process.start()
+    sender.close()
     try:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(_measure_job, job).result()
-    except BrokenProcessPool as error:
+        result = answer.recv()
+    except EOFError as error:
         raise BenchFailed(
-            f"the process that trained '{job.recipe}' was killed, most likely for want of memory; "
+            f"the process that trained '{job.recipe}' died, most likely for want of memory; "
             "try fewer rows with --rows"
         ) from error
+    finally:
+        process.terminate()
+        process.join()
+    if isinstance(result, UmpteenError):
+        raise result
+    return result
+
+
+def _answer(job: Job, sender: Connection) -> None:
+    """Send the measurements, or what is wrong with the data, to the process that waits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that waits is interrupted and ends this one
+    try:
+        sender.send(_measure_job(job))
+    except (BadInput, BadConfig) as error:
+        sender.send(BadInput(str(error)))
+    except UmpteenError as error:
+        sender.send(BenchFailed(str(error)))
 
 
 def _measure_job(job: Job) -> dict[str, Any]:

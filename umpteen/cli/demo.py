@@ -63,7 +63,7 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
     terminal.note(
         f"Saved in {output}. Next:\n"
         f'  echo "play chess against the computer" | umpteen predict {output}\n'
-        f"  umpteen info {output}\n"
+        f"  umpteen evaluate {output} demo\n"
         "  umpteen train YOUR_DATA -o YOUR_MODEL"
     )
 
@@ -71,6 +71,6 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
 def _tag(model: Any, terminal: Terminal) -> None:
     rows = []
     for text, (labels, scores) in zip(SENTENCES, model.topk(list(SENTENCES), 5), strict=True):
-        names = model.labels_.keys(labels)
+        names = model.labels_.names(labels)
         rows.append([text, "\n".join(names), "\n".join(f"{score:.2f}" for score in scores)])
-    terminal.table(["a new text", "labels", "score"], rows, title="Tagged")
+    terminal.table(["a new text", "labels", "score"], rows, title="Tagged", lines=True)

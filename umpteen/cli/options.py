@@ -14,6 +14,7 @@ from umpteen.config import ModelConfig, describe
 from umpteen.errors import BadConfig, BadInput, nearest
 
 DEFAULT_RECIPE = "xr-linear"
+DEMO = Path(__file__).parent.parent / "data" / "demo"
 
 
 def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
@@ -65,6 +66,11 @@ def collect(
     _check_keys(settings)
     settings.pop("recipe", None)
     return chosen, settings
+
+
+def data_path(text: str) -> str:
+    """Return the path that was typed; ``demo`` is the data that comes with the package, unless it exists."""
+    return str(DEMO) if text == "demo" and not Path(text).exists() else text
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -49,10 +49,12 @@ class Terminal:
         """Print a result for programs, on one line."""
         self.out.file.write(json.dumps(value, ensure_ascii=False) + "\n")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-        """Print a result for people; numbers stand to the right."""
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", lines: bool = False
+    ) -> None:
+        """Print a result for people; numbers stand to the right, ``lines`` sets rows apart."""
         rows = [list(row) for row in rows]
-        table = Table(title=title or None, title_justify="left", title_style="bold")
+        table = Table(title=title or None, title_justify="left", title_style="bold", show_lines=lines)
         for i, column in enumerate(columns):
             is_number = all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
             table.add_column(column, justify="right" if is_number else "left", overflow="fold")

@@ -36,7 +36,6 @@ def train(
     check_target(output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
-    terminal.note(repr(dataset))
     X = rows_of(dataset)
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()
@@ -84,4 +83,6 @@ def _refuse_foreign(folder: Path) -> None:
 def _what_is_kept(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
+    if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
+        return "Interrupted before a stage was finished; the same command starts again."
     return f"Interrupted; finished stages are kept in {checkpoint}: the same command resumes from there."

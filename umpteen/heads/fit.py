@@ -220,6 +220,7 @@ def _mask(
     matcher = LinearTree.pack(levels, tree, rows.n_features, search, weights="float32")
     beam = matcher.topk(rows, config.negatives_beam, threads=threads)
     predicted = beam.to_csr(tree.sizes[level - 1])
+    predicted.data[:] = 1.0  # a score may be zero, or cancel a one in the sum below
     if config.negatives == "man":
         return _columns(predicted)
     return _columns(lifted + predicted)
@@ -268,6 +269,9 @@ class _Scratch:
 
     @contextmanager
     def borrow(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        pair = self.free.pop() if self.free else tuple(np.zeros(size, np.int32) for size in self.shape)
+        try:
+            pair = self.free.pop()
+        except IndexError:  # asking first would race with other threads
+            pair = tuple(np.zeros(size, np.int32) for size in self.shape)
         yield pair  # type: ignore[misc]
         self.free.append(pair)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ Holds weights and searches them; knows nothing about how they were trained or wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,10 @@ from umpteen.kernels import lazy
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
+Triplet = tuple[np.ndarray, ...]
+
+_LANES = 16  # as in kernels.lanes
+_FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 _WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
 _POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")  # as in kernels.score
 _INT8_RANGE = 2_000.0  # an int8 code spans this ratio of magnitudes in steps of 6 %
@@ -95,8 +99,9 @@ class LinearTree:
         if n == 1:  # the thin path: no threads, no blocks
             lazy.score.search(*triplet, 0, 1, *self.packed, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
-        if n >= 64 and any(self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)):
-            return self._by_levels(triplet, k, beams, flags, threads)
+        by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)]
+        if any(by_chunks):
+            return self._by_levels(triplet, k, beams, flags, by_chunks, threads)
         cuts = _cuts(n, threads)
 
         def task(block: int) -> None:
@@ -134,21 +139,19 @@ class LinearTree:
         return scored
 
     def _by_levels(
-        self, triplet: tuple[np.ndarray, ...], k: int, beams: np.ndarray, flags: np.ndarray, threads: int
+        self, triplet: Triplet, k: int, beams: np.ndarray, flags: np.ndarray, by_chunks: list[bool], threads: int
     ) -> TopK:
         """Take all rows down together, each level by the method that suits it."""
         n = len(triplet[0]) - 1
         beam = TopK(np.zeros((n, 1), np.int32), np.ones((n, 1), np.float32))
         for level in range(self.n_levels):
             keep = k if level == self.n_levels - 1 else int(beams[level])
-            if self._prefers_chunks(triplet, beams, level):
-                beam = self._level_by_chunks(triplet, level, beam, keep, flags, threads)
-            else:
-                beam = self._level_by_rows(triplet, level, beam, keep, flags, threads)
+            step = self._level_by_chunks if by_chunks[level] else self._level_by_rows
+            beam = step(triplet, level, beam, keep, flags, threads)
         return beam
 
     def _level_by_rows(
-        self, triplet: tuple[np.ndarray, ...], level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
+        self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
         n = len(beam.labels)
         labels, scores = np.empty((n, keep), np.int32), np.empty((n, keep), np.float32)
@@ -164,57 +167,74 @@ class LinearTree:
         return TopK(labels, scores)
 
     def _level_by_chunks(
-        self, triplet: tuple[np.ndarray, ...], level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
+        self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
-        """Score chunk by chunk all rows whose beam holds it, then merge each row's chunks."""
-        kernel, (n, width) = lazy.batch, beam.labels.shape
+        """Score chunk by chunk all rows whose beam holds it, then merge each row's chunks.
+
+        A child never scores more than its parent, so after the first few parents only those that beat the
+        worst kept child are looked at: on the usual data four of ten.
+        """
+        n = len(beam)
+        labels, scores = np.full((n, keep), -1, np.int32), np.zeros((n, keep), np.float32)
+        alive = beam.labels[:, :_FIRST_PARENTS]
+        self._add_chunks(triplet, level, alive, beam.scores, labels, scores, flags, threads)
+        if beam.k > _FIRST_PARENTS:
+            rest = np.ascontiguousarray(beam.scores[:, _FIRST_PARENTS:])
+            may_win = (rest > scores[:, -1:]) | (labels[:, -1:] < 0) | (self.posts[level] == 0)
+            alive = np.where(may_win, beam.labels[:, _FIRST_PARENTS:], -1)
+            self._add_chunks(triplet, level, alive, rest, labels, scores, flags, threads)
+        return TopK(labels, scores)
+
+    def _add_chunks(
+        self, triplet: Triplet, level: int, parents: np.ndarray, parent_scores: np.ndarray,
+        labels: np.ndarray, scores: np.ndarray, flags: np.ndarray, threads: int,
+    ) -> None:  # fmt: skip
+        """Merge the children of ``parents`` (rows, b), padded by −1, into the rows' best so far."""
+        kernel, (n, width) = lazy.batch, parents.shape
         spec, chunks = self.arrays["meta"][level], self._chunks(level)
-        n_chunks = len(chunks.features)
+        n_chunks, node_at = len(chunks.features), int(spec[lazy.score.NODE_AT])
         chunk_ptr = np.zeros(n_chunks + 1, np.int64)
         pair_rows, pair_beams = np.empty(n * width, np.int32), np.empty(n * width, np.int32)
-        kernel.pairs_by_chunk(beam.labels, chunk_ptr, pair_rows, pair_beams)
+        kernel.pairs_by_chunk(parents, chunk_ptr, pair_rows, pair_beams)
         n_pairs = int(chunk_ptr[-1])
-        best = min(keep, int(spec[lazy.score.WIDEST]))
+        pair_rows, pair_beams = pair_rows[:n_pairs], pair_beams[:n_pairs]
+        best = min(labels.shape[1], int(spec[lazy.score.WIDEST]))
         pair_ids, pair_scores = np.empty((n_pairs, best), np.int32), np.empty((n_pairs, best), np.float32)
         place = np.zeros((n, width), np.int64)
-        place[pair_rows[:n_pairs], pair_beams[:n_pairs]] = np.arange(n_pairs)
-        starts = self.tree.starts[level]
-        lengths = np.diff(triplet[0])
-        bias = self.arrays["bias"][spec[lazy.score.NODE_AT] :]
+        place[pair_rows, pair_beams] = np.arange(n_pairs)
+        lengths, starts = np.diff(triplet[0]), self.tree.starts[level]
 
         def task(chunk: int) -> None:
-            low, high = chunk_ptr[chunk], chunk_ptr[chunk + 1]
-            if low == high:
+            pairs = slice(chunk_ptr[chunk], chunk_ptr[chunk + 1])
+            queries, features = pair_rows[pairs], chunks.features[chunk]
+            if not len(queries):
                 return
-            queries, features = pair_rows[low:high], chunks.features[chunk]
-            total = int(lengths[queries].sum())
-            ids, kept, ptr = np.empty(total, np.int32), np.empty(total, np.float32), np.zeros(high - low + 1, np.int64)
-            local = np.zeros(self.n_features, np.int32)
+            total = int(lengths[queries].sum()) + 1
+            ids, kept, ptr = np.empty(total, np.int32), np.empty(total, np.float32), np.zeros(len(queries) + 1, np.int64)
+            local, weights = chunks.scratch.pop() if chunks.scratch else chunks.new_scratch(self.n_features)
             kernel.compact(*triplet, queries, features, local, ids, kept, ptr)
             first, last = int(starts[chunk]), int(starts[chunk + 1])
-            margins = np.empty((high - low, last - first), np.float32)
+            margins = np.empty((len(queries), last - first), np.float32)
             kernel.chunk_margins(
-                ptr, ids, kept, chunks.entry_ptr[chunk], chunks.ends[chunk], chunks.lanes, chunks.codes,
-                self.arrays["table"], bias[first:last], np.empty((len(features), 16), np.float32), margins,
+                ptr, ids, kept, chunks.entry_ptr[chunk], chunks.rows, chunks.lanes, chunks.codes,
+                self.arrays["table"], self.arrays["bias"][node_at + first : node_at + last], weights, margins,
             )  # fmt: skip
+            chunks.scratch.append((local, weights))
             kernel.best_of_chunk(
-                margins, beam.scores[queries, pair_beams[low:high]], first, flags, spec[lazy.score.NODE_AT],
-                self.posts[level], pair_ids[low:high], pair_scores[low:high],
+                margins, parent_scores[queries, pair_beams[pairs]], first, flags, node_at,
+                self.posts[level], pair_ids[pairs], pair_scores[pairs],
             )  # fmt: skip
 
-        run(task, n_chunks, threads=threads)
-        labels, scores = np.empty((n, keep), np.int32), np.empty((n, keep), np.float32)
+        order = np.argsort(-np.diff(chunk_ptr), kind="stable")
+        run(task, n_chunks, threads=threads, order=order.tolist())
         cuts = _cuts(n, threads)
         run(
-            lambda b: kernel.merge_pairs(
-                beam.labels, place, pair_ids, pair_scores, cuts[b], cuts[b + 1], labels, scores
-            ),
+            lambda b: kernel.merge_pairs(parents, place, pair_ids, pair_scores, cuts[b], cuts[b + 1], labels, scores),
             len(cuts) - 1,
             threads=threads,
         )
-        return TopK(labels, scores)
 
-    def _prefers_chunks(self, triplet: tuple[np.ndarray, ...], beams: np.ndarray, level: int) -> bool:
+    def _prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
         """Compare what the two batch methods would cost on a sample of rows (nanoseconds, measured once)."""
         score, spec = lazy.score, self.arrays["meta"][level]
         n_parents, whole = int(spec[score.PARENTS]), spec[score.WHOLE] == 1
@@ -232,10 +252,11 @@ class LinearTree:
         if not whole:
             run_ptr = self.arrays["run_ptr"][spec[score.RUN_ROW]]
             by_rows += 1.5 * float((run_ptr[sample + 1] - run_ptr[sample]).sum()) / n_sample
-        groups = -(-int(spec[score.WIDEST]) // 16)
-        by_chunks = n_beam * (len(sample) / n_sample) * (1.3 + 0.6 * groups)
+        groups = -(-int(spec[score.WIDEST]) // _LANES)
+        by_chunks = min(n_beam, 5) * (len(sample) / n_sample) * (1.3 + 0.6 * groups)
         n_features = min(self.n_features, int(ptr[-1] - ptr[0]) / n_parents)
-        by_chunks += n_parents * n_features * groups * 8.0 / n  # decoding a chunk is shared by the batch
+        entries = float(ptr[-1] - ptr[0])
+        by_chunks += (4.0 * n_parents * n_features + 12.0 * entries) / n  # decoding is shared by the batch
         return by_chunks < by_rows
 
     def _chunks(self, level: int) -> Any:
@@ -271,35 +292,46 @@ class LinearTree:
 
 @dataclass(frozen=True)
 class _Chunks:
-    """One level's weights chunk by chunk: features, where each one's entries end, and the entries."""
+    """One level's weights chunk by chunk: features, and entries by group of lanes (``kernels.layout.by_chunk``)."""
 
     features: list[np.ndarray]
-    ends: list[np.ndarray]
-    entry_ptr: np.ndarray
+    entry_ptr: np.ndarray  # (chunks, groups + 1)
+    rows: np.ndarray
     lanes: np.ndarray
     codes: np.ndarray
+    scratch: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # zeroed; one per thread in flight
+
+    def new_scratch(self, n_features: int) -> tuple[np.ndarray, np.ndarray]:
+        """Zeroed tables for ``kernels.batch``."""
+        widest = max((len(features) for features in self.features), default=0)
+        return np.zeros(n_features, np.int32), np.zeros((widest, _LANES), np.float32)
 
     @classmethod
     def of(cls, head: LinearTree, level: int) -> _Chunks:
         kernel, score, arrays = lazy.layout, lazy.score, head.arrays
         spec, ptr = arrays["meta"][level], arrays["ptr"][level]
-        if spec[score.WHOLE] == 1:  # one parent: the level is one chunk already
-            used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-            return cls([used], [ptr[used + 1]], np.array([ptr[0]]), arrays["local"], arrays["codes"])
-        n_chunks, run_ptr = int(spec[score.PARENTS]), arrays["run_ptr"][spec[score.RUN_ROW]]
-        n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks, np.int64)
-        kernel.count_by_chunk(run_ptr, arrays["run_chunk"], arrays["run_last"], n_features, n_entries)
+        n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // _LANES)
+        if spec[score.WHOLE] == 1:  # one parent: a feature's postings are one run
+            lengths = np.diff(ptr)
+            run_ptr = np.concatenate([[0], np.cumsum(lengths > 0)])
+            run_last = lengths[lengths > 0] - 1
+            run_chunk = np.zeros(len(run_last), np.uint8)
+        else:
+            run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
+            run_chunk, run_last = arrays["run_chunk"], arrays["run_last"]
+        runs = (ptr, run_ptr, run_chunk, run_last, arrays["local"])
+        n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
+        kernel.count_by_chunk(*runs, n_groups, n_features, n_entries)
         feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
-        entry_ptr = np.concatenate([[0], np.cumsum(n_entries)])
-        features, ends = np.empty(feature_ptr[-1], np.int32), np.empty(feature_ptr[-1], ptr.dtype)
-        lanes = np.empty(entry_ptr[-1], arrays["local"].dtype)
-        codes = np.empty(entry_ptr[-1], arrays["codes"].dtype)
+        entry_at = np.concatenate([[0], np.cumsum(n_entries)])
+        features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
+        rows, lanes, codes = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, arrays["codes"].dtype)
         kernel.by_chunk(
-            ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"], arrays["codes"],
-            feature_ptr[:-1].copy(), entry_ptr[:-1].copy(), features, ends, lanes, codes,
+            *runs, arrays["codes"], n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
+            features, rows, lanes, codes,
         )  # fmt: skip
-        cuts = list(zip(feature_ptr[:-1], feature_ptr[1:], strict=True))
-        return cls([features[a:b] for a, b in cuts], [ends[a:b] for a, b in cuts], entry_ptr, lanes, codes)
+        groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
+        return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes)
 
 
 def _pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str) -> dict[str, np.ndarray]:

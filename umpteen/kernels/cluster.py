@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from umpteen.kernels import lanes  # noqa: F401 - callers size their tables by lanes.LANES
 from umpteen.kernels.jit import inline, jit
-from umpteen.kernels import lanes
 from umpteen.kernels.lanes import LANES, axpy, dot
+
+_CANCELLED = np.float32(1e-38)  # a sum that came out as zero: must not look like a feature not met yet
 
 
 @jit
@@ -31,7 +33,8 @@ def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr,
                 if scratch[feature] == 0.0:
                     touched[n_touched] = feature
                     n_touched += 1
-                scratch[feature] += data[k]
+                total = scratch[feature] + data[k]
+                scratch[feature] = total if total != 0.0 else _CANCELLED
         written[g] = _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, out_ptr[g])
     return written
 
@@ -40,19 +43,24 @@ def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr,
 def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, start):
     """Move the largest entries of scratch to the output, normalised, and zero scratch again."""
     cut = np.float32(0.0)
+    n_ties = n_touched  # how many of those equal to the cut may stay
     if 0 < keep < n_touched:
         values = np.empty(n_touched, np.float32)
         for t in range(n_touched):
             values[t] = abs(scratch[touched[t]])
         cut = np.partition(values, n_touched - keep)[n_touched - keep]
+        n_ties = keep
+        for t in range(n_touched):
+            n_ties -= values[t] > cut
     count = 0
     total = 0.0
-    limit = keep if keep > 0 else n_touched
     for t in range(n_touched):
         feature = touched[t]
         value = scratch[feature]
         scratch[feature] = 0.0
-        if value != 0.0 and abs(value) >= cut and count < limit:
+        if abs(value) == cut:
+            n_ties -= 1
+        if abs(value) > _CANCELLED and (abs(value) > cut or (abs(value) == cut and n_ties >= 0)):
             out_indices[start + count] = feature
             out_data[start + count] = value
             total += value * value

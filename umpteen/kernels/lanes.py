@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 LANES = 16
 _UNROLL = 4  # independent sums hide the latency of a fused multiply-add
 
-_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+_I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, LANES)
 _NO_VECTOR = ir.Constant(_VECTOR, ir.Undefined)
 _FIRST = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
@@ -128,6 +128,22 @@ def axpy(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: A
             _store(builder, _fma(builder, value, step, _load(builder, address)), address)
 
         _loop(builder, counter, args[4], 1, body)
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Ask the processor to fetch array[index] into its caches; changes nothing and never faults."""
+    signature = types.void(array, types.int64)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        address = builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]])
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(_I32, flag) for flag in (0, 3, 1))
+        builder.call(function, [builder.bitcast(address, _I8.as_pointer()), read, keep, data])
         return context.get_dummy_value()
 
     return signature, emit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from umpteen.kernels.jit import jit
+from umpteen.kernels.lanes import LANES
 
 
 @jit
@@ -54,29 +55,42 @@ def split_runs(ptr, nodes, parent_of, starts, run_ptr, run_chunk, run_last, loca
 
 
 @jit
-def count_by_chunk(run_ptr, run_chunk, run_last, n_features_out, n_entries_out):
-    """Count features and entries of every chunk."""
-    for r in range(run_ptr[0], run_ptr[len(run_ptr) - 1]):
-        n_features_out[run_chunk[r]] += 1
-        n_entries_out[run_chunk[r]] += run_last[r] + 1
+def count_by_chunk(ptr, run_ptr, run_chunk, run_last, local, n_groups, n_features_out, n_entries_out):
+    """Count the features of every chunk, and the entries of every (chunk, group of lanes)."""
+    for f in range(len(ptr) - 1):
+        at = ptr[f]
+        for r in range(run_ptr[f], run_ptr[f + 1]):
+            chunk = np.int64(run_chunk[r])
+            n_features_out[chunk] += 1
+            end = at + run_last[r] + 1
+            for k in range(at, end):
+                n_entries_out[chunk * n_groups + local[k] // LANES] += 1
+            at = end
 
 
 @jit
-def by_chunk(ptr, run_ptr, run_chunk, run_last, local, codes, feature_at, entry_at, features, ends, lanes, out):
-    """Reorder runs chunk by chunk: each chunk's features, where each feature's entries end, and the entries.
+def by_chunk(
+    ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, first_feature,
+    features, rows_out, lanes_out, codes_out,
+):  # fmt: skip
+    """Reorder weights chunk by chunk and, within a chunk, by groups of lanes.
 
-    ``feature_at`` and ``entry_at`` hold each chunk's first slots and are advanced.
+    A chunk gets the list of its features; an entry is (place of its feature in that list, lane, code).
+    ``feature_at`` and ``entry_at`` hold the first free slots and are advanced.
     """
     for f in range(len(ptr) - 1):
         at = ptr[f]
         for r in range(run_ptr[f], run_ptr[f + 1]):
-            chunk = run_chunk[r]
-            to = entry_at[chunk]
-            for k in range(run_last[r] + 1):
-                lanes[to + k] = local[at + k]
-                out[to + k] = codes[at + k]
-            at += run_last[r] + 1
-            entry_at[chunk] = to + run_last[r] + 1
+            chunk = np.int64(run_chunk[r])
+            row = feature_at[chunk] - first_feature[chunk]
             features[feature_at[chunk]] = f
-            ends[feature_at[chunk]] = entry_at[chunk]
             feature_at[chunk] += 1
+            end = at + run_last[r] + 1
+            for k in range(at, end):
+                key = chunk * n_groups + local[k] // LANES
+                to = entry_at[key]
+                entry_at[key] += 1
+                rows_out[to] = row
+                lanes_out[to] = local[k] % LANES
+                codes_out[to] = codes[k]
+            at = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 
@@ -179,3 +180,201 @@ def weigh_row(counts: dict[int, int], idf: np.ndarray, sublinear: bool) -> np.nd
     for column, count in counts.items():
         row[column] = (1 + np.log(count) if sublinear else count) * idf[column]
     return row / np.linalg.norm(row) if counts else row
+
+
+# --- sixteen labels at a time (lanes.py) ---------------------------------------------------------------
+
+
+def dot(
+    table: np.ndarray, indices: np.ndarray, values: np.ndarray, start: int, stop: int, out: np.ndarray
+) -> np.ndarray:
+    """Return out + sum over k in start..stop of values[k] * table[indices[k], :]."""
+    return out + values[start:stop].astype(np.float64) @ table[indices[start:stop]].astype(np.float64)
+
+
+def axpy(
+    table: np.ndarray, indices: np.ndarray, values: np.ndarray, start: int, stop: int, step: np.ndarray
+) -> np.ndarray:
+    """Return the table with values[k] * step added to row indices[k], for k in start..stop."""
+    moved = table.astype(np.float64)
+    np.add.at(moved, indices[start:stop], np.outer(values[start:stop], step))
+    return moved
+
+
+# --- training (solve.py) -------------------------------------------------------------------------------
+# Twins take dense matrices: a zero is a feature that a row does not have.
+
+
+def gather(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the features that several rows have in order of first use, their columns, and all others'."""
+    chunk = X[rows]
+    shared = (chunk != 0).sum(axis=0) > 1
+    first_use = {int(feature): None for row in chunk for feature in np.flatnonzero(row) if shared[feature]}
+    features = np.array(list(first_use), np.int32)
+    return features, chunk[:, features], np.where(shared, 0, chunk)
+
+
+def objective(
+    weights: np.ndarray, X: np.ndarray, signs: np.ndarray, costs: np.ndarray, logistic: bool
+) -> float:
+    """Return ½‖w‖² + Σ_i c_i loss(y_i w·x_i), the loss max(0, 1 − m)² or ln(1 + exp(−m)) (eq. 9)."""
+    margins = signs * (X @ weights)
+    losses = np.logaddexp(0, -margins) if logistic else np.maximum(0, 1 - margins) ** 2
+    return float(0.5 * weights @ weights + costs @ losses)
+
+
+def solve(X: np.ndarray, signs: np.ndarray, costs: np.ndarray, logistic: bool) -> np.ndarray:
+    """Minimise the objective for one label by Newton's method, halving a step until it helps."""
+    X, weights = X.astype(np.float64), np.zeros(X.shape[1])
+    for _ in range(200):
+        margins = signs * (X @ weights)
+        if logistic:
+            wrong = 1 / (1 + np.exp(margins))
+            slopes, curves = -costs * wrong, costs * wrong * (1 - wrong)
+        else:
+            slopes, curves = -2 * costs * np.maximum(0, 1 - margins), 2 * costs * (margins < 1)
+        gradient = weights + X.T @ (signs * slopes)
+        if np.linalg.norm(gradient) < 1e-9 * (1 + costs.sum()):
+            return weights
+        step = np.linalg.solve(np.eye(len(weights)) + X.T @ (curves[:, None] * X), gradient)
+        now, size = objective(weights, X, signs, costs, logistic), 1.0
+        while size > 1e-9 and objective(weights - size * step, X, signs, costs, logistic) > now:
+            size /= 2
+        weights = weights - size * step
+    return weights
+
+
+def extract(
+    features: np.ndarray, weights: np.ndarray, beta: np.ndarray, private: np.ndarray, threshold: float
+) -> np.ndarray:
+    """Return all weights (features, lanes): the table's, those of private features, none below threshold."""
+    full = private.T @ beta
+    full[features] += weights
+    return np.where(np.abs(full) >= threshold, full, 0)
+
+
+# --- clustering (cluster.py) ---------------------------------------------------------------------------
+
+
+def sum_rows(X: np.ndarray, members: np.ndarray, keep: int) -> np.ndarray:
+    """Return the sum of the rows, its largest entries only (of equals the first used), of length one."""
+    total = X[members].astype(np.float64).sum(axis=0)
+    used = list({int(feature): None for row in X[members] for feature in np.flatnonzero(row)})
+    largest = sorted(used, key=lambda feature: -abs(total[feature]))[: keep or None]
+    kept = np.zeros_like(total)
+    kept[largest] = total[largest]
+    return kept / np.linalg.norm(kept) if kept.any() else kept
+
+
+def halve(X: np.ndarray, n_left: int, pair: tuple[int, int], max_iter: int) -> np.ndarray:
+    """Return which rows are left after balanced spherical 2-means that starts from the given pair of rows."""
+    X = X.astype(np.float64)
+    left, right = (np.arange(len(X)) == one for one in pair)
+    for _ in range(max_iter):
+        centres = np.stack([X[left].sum(axis=0), X[right].sum(axis=0)])
+        length = np.linalg.norm(centres, axis=1, keepdims=True)
+        centres = np.divide(centres, length, out=np.zeros_like(centres), where=length > 0)
+        order = np.argsort(-(X @ (centres[0] - centres[1])), kind="stable")
+        new = np.isin(np.arange(len(X)), order[:n_left])
+        if np.array_equal(new, left) and np.array_equal(~new, right):
+            break
+        left, right = new, ~new
+    return left
+
+
+def add_members(X: np.ndarray, cluster: np.ndarray, k: int) -> np.ndarray:
+    """Return the sum of the rows of each cluster, (k, features)."""
+    return np.stack([X[cluster == c].sum(axis=0) for c in range(k)])
+
+
+def fill(scores: np.ndarray, capacity: int) -> np.ndarray:
+    """Return each row's best column that has room, giving the choice to the most decided rows first."""
+    ranked = np.sort(scores, axis=1)[:, ::-1]
+    decided = ranked[:, 0] - ranked[:, 1] if scores.shape[1] > 1 else ranked[:, 0]
+    cluster = np.full(len(scores), -1)
+    for i in np.argsort(-decided, kind="stable"):
+        room = np.bincount(cluster[cluster >= 0], minlength=scores.shape[1]) < capacity
+        cluster[i] = np.argmax(np.where(room, scores[i], -np.inf))
+    return cluster
+
+
+# --- prediction (score.py, batch.py) -------------------------------------------------------------------
+
+
+def post(margins: np.ndarray, kind: str) -> np.ndarray:
+    """Return the factors that margins contribute to scores."""
+    if kind == "identity":
+        return margins
+    if kind == "sigmoid":
+        return 1 / (1 + np.exp(-margins))
+    return np.exp(-(np.maximum(0, 1 - margins) ** int(kind[1])))
+
+
+def node_scores(
+    X: np.ndarray,
+    weights: list[np.ndarray],
+    bias: list[np.ndarray],
+    starts: list[np.ndarray],
+    posts: list[str],
+) -> list[np.ndarray]:
+    """Return, level by level, the score of every node (rows, nodes) whether or not a beam would reach it."""
+    above, levels = np.ones((len(X), 1)), []
+    for W, b, start, kind in zip(weights, bias, starts, posts, strict=True):
+        factors = post(X.astype(np.float64) @ W + b, kind)
+        parents = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        above = factors if kind == "identity" else factors * above[:, parents]
+        levels.append(above)
+    return levels
+
+
+def take_down(
+    scores: np.ndarray, start: np.ndarray, beam: np.ndarray, keep: int, allowed: np.ndarray
+) -> np.ndarray:
+    """Return the best ``keep`` children of one row's beam; of equals, the earlier parent's come first."""
+    children = np.concatenate([np.arange(start[p], start[p + 1]) for p in beam] or [np.empty(0, np.int64)])
+    children = children[allowed[children] != 0].astype(np.int64)
+    return children[np.argsort(-scores[children], kind="stable")][:keep]
+
+
+def search(
+    scores: list[np.ndarray], starts: list[np.ndarray], beams: list[int], k: int, allowed: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Beam-search all rows of ``node_scores``; return nodes of the last level and scores, -1 and 0 pad."""
+    n = len(scores[0])
+    labels, values = np.full((n, k), -1, np.int32), np.zeros((n, k))
+    for i in range(n):
+        beam = np.zeros(1, np.int64)
+        for level, start in enumerate(starts):
+            keep = k if level == len(starts) - 1 else beams[level]
+            beam = take_down(scores[level][i], start, beam, keep, allowed[level])
+        labels[i, : len(beam)], values[i, : len(beam)] = beam, scores[-1][i, beam]
+    return labels, values
+
+
+def pairs_by_chunk(beam: np.ndarray, n_chunks: int) -> list[list[tuple[int, int]]]:
+    """Return, for each chunk, the (row, place) pairs at which the beam holds it."""
+    return [[(int(row), int(j)) for row, j in np.argwhere(beam == chunk)] for chunk in range(n_chunks)]
+
+
+# --- layouts (layout.py) -------------------------------------------------------------------------------
+
+
+def sort_by_feature(
+    features: np.ndarray, nodes: np.ndarray, values: np.ndarray, n_features: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (pointer, nodes, values) ordered by feature, otherwise as they were."""
+    order = np.argsort(features, kind="stable")
+    pointer = np.searchsorted(features[order], np.arange(n_features + 1))
+    return pointer, nodes[order], values[order]
+
+
+def split_runs(
+    pointer: np.ndarray, nodes: np.ndarray, starts: np.ndarray
+) -> list[list[tuple[int, list[int]]]]:
+    """Return, for each feature, its runs: a chunk and the places of the feature's nodes in it."""
+    chunks = np.searchsorted(starts, nodes, side="right") - 1
+    runs = []
+    for low, high in pairwise(pointer):
+        here, mine = chunks[low:high], nodes[low:high]
+        runs.append([(int(c), (mine[here == c] - starts[c]).tolist()) for c in dict.fromkeys(here)])
+    return runs

@@ -19,10 +19,12 @@ from numba import types
 from numba.extending import overload
 
 from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.lanes import prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
 POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")
 IDENTITY, SIGMOID = 0, 5
+_AHEAD = 4  # features of the query between asking for postings and using them
 
 
 def weight(codes, table, k):
@@ -88,6 +90,11 @@ def offer(score, node, ids, scores, size, room):
 @inline
 def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
     for q in range(start, stop):
+        if q + 2 * _AHEAD < stop:
+            prefetch(ptr, indices[q + 2 * _AHEAD])
+        if q + _AHEAD < stop:
+            prefetch(local, ptr[indices[q + _AHEAD]])
+            prefetch(codes, ptr[indices[q + _AHEAD]])
         value = values[q]
         feature = indices[q]
         for k in range(ptr[feature], ptr[feature + 1]):
@@ -97,6 +104,16 @@ def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
 @inline
 def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, slot, acc):
     for q in range(start, stop):
+        if q + 2 * _AHEAD < stop:  # first the pointers, later what they point to
+            coming = indices[q + 2 * _AHEAD]
+            prefetch(ptr, coming)
+            prefetch(run_ptr, coming)
+        if q + _AHEAD < stop:
+            coming = indices[q + _AHEAD]
+            prefetch(run_chunk, run_ptr[coming])
+            prefetch(run_last, run_ptr[coming])
+            prefetch(local, ptr[coming])
+            prefetch(codes, ptr[coming])
         value = values[q]
         feature = indices[q]
         at = ptr[feature]

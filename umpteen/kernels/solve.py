@@ -133,9 +133,10 @@ def _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
     """Move the lanes of row i to their one-variable optima; return the largest move."""
     moved = np.float32(0.0)
     for b in range(LANES):
-        shift = np.float32(0.5) / cost[b]
         old = beta[i, b]
-        new = old - (score[b] - target[b] + shift * old) / (row_square + shift)
+        # multiplied through by the cost, which may be zero
+        half = np.float32(0.5)
+        new = old - (cost[b] * (score[b] - target[b]) + half * old) / (cost[b] * row_square + half)
         new = target[b] * max(target[b] * new, np.float32(0.0))
         step[b] = new - old if b < n_lanes else np.float32(0.0)
         beta[i, b] = old + step[b]

@@ -32,7 +32,7 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
     16
     """
     if recipe not in RECIPES:
-        raise BadConfig(f"unknown recipe '{recipe}'{nearest(recipe, RECIPES)} Known are {', '.join(RECIPES)}")
+        raise BadConfig(f"unknown recipe '{recipe}'{nearest(recipe, RECIPES)}; known are {', '.join(RECIPES)}")
     cls = RECIPES[recipe]
     config: ModelConfig = update(cls.defaults(), settings or {})
     return cls(**{name: getattr(config, name) for name in SETTINGS})

@@ -1,7 +1,7 @@
-"""What every recipe can do: fit, topk, predict, score, save, load.
+"""What every linear recipe can do: fit, topk, predict, score, save, load.
 
 A recipe is a class with a name, a paper and a preset (its differences from the default settings). This file
-wires the rooms together: features, tree, head, store. It knows no algorithm of its own.
+wires the rooms together: features, trees, store. It knows no algorithm of its own.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ import scipy.sparse as sp
 
 from umpteen import store
 from umpteen.config import (
-    LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig, difference, from_dict, to_dict,
-    update,
+    LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig, difference, update,
 )  # fmt: skip
-from umpteen.data.labels import Labels, as_targets
+from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.engine import Progress, n_threads, silent
-from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
+from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.features.tfidf import Tfidf
-from umpteen.heads import LinearTree, train
+from umpteen.heads import LinearTree
 from umpteen.metrics import evaluate
-from umpteen.models import sklearn
+from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
+from umpteen.models.inputs import Targets, is_texts, read_targets, readable
+from umpteen.models.sklearn import SETTINGS, Contract
+from umpteen.models.training import Training, clear_stages
 from umpteen.shortlist import TopK, check_k
-from umpteen.tree import LabelTree, both, build, pifa
+from umpteen.tree import LabelTree
 
-_SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
+_NO_DENSE = np.zeros((1, 0), np.float32)
+_PROPOSED = 50  # labels each of several trees proposes at least: with fewer, the best one could depend on k
+_MOST_PREDICTED = 100  # labels of a row that predict looks at
 
 
-class Model(sklearn.Contract):
+class Model(Contract):
     """Base of the linear recipes.
 
     Parameters
@@ -87,8 +91,11 @@ class Model(sklearn.Contract):
 
     @property
     def config(self) -> ModelConfig:
-        """The settings in force: defaults, preset, then what was passed."""
-        given = {name: value for name in sklearn.SETTINGS if (value := getattr(self, name)) is not None}
+        """The settings that ``fit`` would use: defaults, preset, then what was passed.
+
+        ``config_`` holds those of the last ``fit``.
+        """
+        given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
         return update(self.defaults(), given)
 
     # Training
@@ -105,95 +112,42 @@ class Model(sklearn.Contract):
     ) -> Self:
         """Train.
 
+        A model keeps what it had until the new training is complete.
+
         Parameters
         ----------
         X
             Texts (a list of str), or feature rows (any scipy sparse matrix, or a dense array).
         Y
-            A list of labels per row, or a matrix with one column per label.
+            A list of labels per row, a matrix with one column per label, or one label per row.
         tree
             Your own hierarchy; the recipe clusters the labels without one.
         label_names
-            Names of Y's columns.
+            Names of Y's columns, or the labels that lists may hold.
         progress
             Called as ``progress(stage, done, total)``.
         checkpoint
-            A folder for finished stages: the same call after an interruption goes on where it stopped.
+            A folder for finished stages: the same call after an interruption goes on where it stopped. The
+            stages are kept until ``save`` has written the model.
         """
         config = self.config
-        threads = n_threads(config.threads)
-        self.y_kind_ = sklearn.kind_of(Y)
-        targets, labels = as_targets(sklearn.as_names(Y, self.y_kind_), label_names)
-        features = self._fit_features(X, config, progress)
-        check_rows_match(features, targets)
-        _check_trainable(features, targets)
-        self.labels_, self.n_features_in_ = labels, features.shape[1]
-        self.classes_ = sklearn.classes_of(Y, self.y_kind_, labels)
-        saved = None
-        if checkpoint is not None:
-            key = store.fingerprint(
-                to_dict(config), features.indptr, features.indices, features.data, targets.indptr, targets.indices
-            )
-            saved = store.Checkpoint(checkpoint, key)
-        self.heads_ = [
-            self._fit_tree(features, targets, tree, number, config, threads, progress, saved)
-            for number in range(config.trees)
-        ]
-        if saved is not None:
-            saved.clear()
+        matrix, targets = read_targets(Y, label_names)
+        X = readable(X)
+        if hasattr(X, "__len__") or hasattr(X, "shape"):
+            check_rows_match(X, matrix)  # before minutes of tf-idf
+        tfidf, features = _fit_features(X, config, progress)
+        _check_trainable(features, matrix, tfidf)
+        name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
+        heads = Training(features, matrix, config, tree, name_vectors, progress, checkpoint).heads()
+        self._take(folder.Parts(config, targets, tfidf, features.shape[1], heads))
+        self._checkpoint = checkpoint
         return self
 
-    def _fit_tree(
-        self,
-        features: sp.csr_matrix,
-        targets: sp.csr_matrix,
-        given: LabelTree | None,
-        number: int,
-        config: ModelConfig,
-        threads: int,
-        progress: Progress,
-        saved: store.Checkpoint | None,
-    ) -> LinearTree:
-        seed = config.seed + _SEED_STEP * number
-        stages = None if saved is None else store.Checkpoint(os.path.join(saved.folder, f"tree-{number}"), saved.key)
-        named = (lambda stage, done, total: progress(f"tree {number + 1}: {stage}", done, total)) if config.trees > 1 else progress
-        tree = given or self._build_tree(features, targets, config, seed, threads, named)
-        if tree.n_labels != targets.shape[1]:
-            raise BadInput(f"the tree has {tree.n_labels} labels but Y has {targets.shape[1]} columns; they must agree")
-        rows = Rows.of(features)
-        levels = train(
-            rows, targets, tree, config.linear, config.search,
-            seed=seed, threads=threads, progress=named, checkpoint=stages,
-        )  # fmt: skip
-        head = LinearTree.pack(levels, tree, rows.n_features, config.search, weights=config.store.weights)
-        return head
-
-    def _build_tree(
-        self, features: sp.csr_matrix, targets: sp.csr_matrix, config: ModelConfig, seed: int, threads: int,
-        progress: Progress,
-    ) -> LabelTree:  # fmt: skip
-        if config.tree.kind == "none":
-            return LabelTree.flat(targets.shape[1])
-        vectors = None
-        if config.tree.vectors in ("pifa", "both"):
-            vectors = pifa(features, targets, keep=config.tree.max_features, threads=threads)
-        if config.tree.vectors in ("names", "both"):
-            by_name = self._name_vectors()
-            vectors = by_name if vectors is None else both(vectors, by_name)
-        return build(vectors, config.tree, seed=seed, threads=threads, progress=progress)
-
-    def _name_vectors(self) -> sp.csr_matrix:
-        if self.tfidf_ is None or self.labels_.is_numbered:
-            raise BadConfig("tree.vectors needs texts and label names; use pifa, or fit on texts with named labels")
-        return self.tfidf_.transform(self.labels_.names())
-
-    def _fit_features(self, X: Any, config: ModelConfig, progress: Progress) -> sp.csr_matrix:
-        if sklearn.is_texts(X):
-            self.tfidf_: Tfidf | None = Tfidf(config.tfidf, threads=config.threads)
-            return self.tfidf_.fit_transform(X, progress=progress)
-        self.tfidf_ = None
-        features = as_csr(X)
-        return normalize_rows(features) if config.normalize else features
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Say what training would take: memory and time, before it starts."""
+        X, (matrix, _) = readable(X), read_targets(Y)
+        check_rows_match(X, matrix)
+        return Estimate.of(X, matrix, self.config)
 
     # Prediction
 
@@ -217,29 +171,19 @@ class Model(sklearn.Contract):
         """
         self._check_fitted()
         check_k(k)
-        if beam is not None and beam < 1:
-            raise BadInput(f"beam must be at least 1, but is {beam}")
+        if beam is not None and (not isinstance(beam, (int, np.integer)) or beam < 1):
+            raise BadInput(f"beam must be a whole number of at least 1, but is {beam!r}")
         rows = self._rows(X)
-        workers = n_threads(self.config.threads if threads is None else threads)
-        wanted = None if allowed is None else self._label_ids(allowed)
-        tops = [self._topk_of(head, rows, k, beam, wanted, workers) for head in self.heads_]
-        names = self.labels_names_
-        if len(tops) == 1:
-            return TopK(tops[0].labels, tops[0].scores, names)
-        merged = merge(tops, self.config.ensemble, k)
-        return TopK(merged.labels, merged.scores, names)
-
-    def _topk_of(
-        self, head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> TopK:
-        flags = None if wanted is None else head.tree.allowed_nodes(wanted)
-        top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)
-        labels = np.where(top.labels >= 0, head.tree.order[top.labels], -1)
-        missing = k - top.k
-        if missing:
-            labels = np.pad(labels, ((0, 0), (0, missing)), constant_values=-1)
-            return TopK(labels, np.pad(top.scores, ((0, 0), (0, missing))))
-        return TopK(labels, top.scores)
+        wanted = None if allowed is None else self.targets_.ids(allowed)
+        workers = self._workers(threads)
+        if len(self.heads_) == 1:
+            top = _search(self.heads_[0], rows, k, beam, wanted, workers)
+        else:
+            each = max(2 * k, _PROPOSED)
+            top = merge(
+                [_search(head, rows, each, beam, wanted, workers) for head in self.heads_], self.config_.ensemble, k
+            )
+        return TopK(top.labels, top.scores, self.targets_.names)
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels: ``pairs`` is a sparse matrix whose entries say which labels of which rows.
@@ -247,11 +191,14 @@ class Model(sklearn.Contract):
         The result has the same pattern; the scores of several trees are averaged.
         """
         self._check_fitted()
-        rows = self._rows(X)
-        wanted = as_csr(pairs, "pairs", n_features=len(self.labels_))
+        rows, wanted = self._rows(X), as_csr(pairs, "pairs")
+        if wanted.shape[1] != len(self.labels_):
+            raise BadInput(
+                f"pairs has {wanted.shape[1]} columns but the model has {len(self.labels_)} labels; "
+                "pass one column per label"
+            )
         check_rows_match(rows.indptr[1:], wanted, "X", "pairs")
-        workers = n_threads(self.config.threads if threads is None else threads)
-        parts = [head.score_labels(rows, wanted, threads=workers) for head in self.heads_]
+        parts = [head.score_labels(rows, wanted, threads=self._workers(threads)) for head in self.heads_]
         scores = parts[0]
         scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
         return scores
@@ -262,193 +209,152 @@ class Model(sklearn.Contract):
         A model fitted on one label per row predicts the best one.
         """
         self._check_fitted()
-        if self.y_kind_ == "single":
-            return self.classes_[self.topk(X, 1).labels[:, 0]]
-        top = self.topk(X, min(len(self.labels_), 100))
-        return sklearn.above(top, self.config.search.threshold, self.y_kind_, self.labels_)
+        k = 1 if self.targets_.kind == "single" else min(len(self.labels_), _MOST_PREDICTED)
+        return self.targets_.decode(self.topk(X, k), self.config_.search.threshold)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores of all labels as a dense array: for few labels only, as scikit-learn's tools want it."""
+        """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
+
+        Scores are counted from ``search.threshold``, so what is positive is predicted. For one label per row
+        the largest is predicted, and of two labels only the second one's lead is returned.
+        """
         self._check_fitted()
         n_labels = len(self.labels_)
-        top = self.topk(X, n_labels, beam=n_labels)
-        return np.asarray(top.to_csr(n_labels).todense())
+        scores = self.topk(X, n_labels, beam=n_labels).to_csr(n_labels).toarray()
+        if self.targets_.kind != "single":
+            return scores - np.float32(self.config_.search.threshold)
+        return scores[:, 1] - scores[:, 0] if n_labels == 2 else scores
 
-    def score(self, X: Any, Y: Any) -> float:
+    def score(self, X: Any, y: Any) -> float:
         """Return the share of rows whose best label is right (P@1 / 100; accuracy for one label per row)."""
-        self._check_fitted()
-        if self.y_kind_ == "single":
-            return float(np.mean(self.predict(X) == np.asarray(Y)))
-        return self.evaluate(X, Y, ks=(1,))["P@1"] / 100.0
+        return self.evaluate(X, y, ks=(1,))["P@1"] / 100.0
 
     def evaluate(
         self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5), *,
         inverse_propensity: np.ndarray | None = None, threshold: float | None = None,
     ) -> dict[str, float]:  # fmt: skip
         """Return P@k, nDCG@k and the other figures of ``umpteen.metrics`` as percentages."""
+        self._check_fitted()
+        X, targets = readable(X), self.targets_.encode(Y)
         top = self.topk(X, max(ks))
-        targets = self._targets(Y)
+        check_rows_match(top.labels, targets)
         return evaluate(top, targets, ks=ks, inverse_propensity=inverse_propensity, threshold=threshold)
-
-    def estimate(self, X: Any, Y: Any) -> Estimate:
-        """Say what training would take: memory and time, before it starts."""
-        config = self.config
-        return Estimate.of(X, as_targets(sklearn.as_names(Y, sklearn.kind_of(Y)))[0], config)
 
     # Storage
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a folder, atomically; an older model there is replaced."""
+        """Write the model to a folder, atomically; an older model there is replaced.
+
+        The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
+        """
         self._check_fitted()
-        arrays = {f"tree-{i}": _head_arrays(head) for i, head in enumerate(self.heads_)}
-        if self.tfidf_ is not None:
-            arrays["tfidf"] = self.tfidf_.arrays()
-        labels, extra = None, {}
-        if not self.labels_.is_numbered:
-            labels = self.labels_.names()
-            if self.labels_.keys() != labels:
-                extra["keys.txt"] = store.format_labels(self.labels_.keys())
-        config = self.config
-        store.write(
-            path,
-            config={
-                "recipe": self.recipe,
-                "settings": to_dict(config),
-                "meta": {
-                    "n_labels": len(self.labels_),
-                    "n_features": self.n_features_in_,
-                    "trees": len(self.heads_),
-                    "y_kind": self.y_kind_,
-                    "classes": sklearn.classes_to_json(self.classes_),
-                },
-            },
-            arrays=arrays,
-            labels=labels,
-            extra=extra,
-        )
+        folder.write(path, folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_))
+        if getattr(self, "_checkpoint", None) is not None:
+            clear_stages(self._checkpoint)
+            self._checkpoint = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
         """Open a saved model; with ``mmap`` weights stay on disk until they are used."""
         stored = store.read(path, mmap=mmap)
-        if stored.config.get("recipe") != cls.recipe:
-            raise BadModelFile(f"'{path}' holds a {stored.config.get('recipe')} model; open it with umpteen.load")
+        if stored.config["recipe"] != cls.recipe:
+            raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
         return cls._from_stored(stored)
 
     @classmethod
     def _from_stored(cls, stored: store.Stored) -> Self:
-        try:
-            config = from_dict(ModelConfig, stored.config["settings"])
-            meta = stored.config["meta"]
-            model = cls(**{name: getattr(config, name) for name in sklearn.SETTINGS})
-            model.n_features_in_, model.y_kind_ = int(meta["n_features"]), meta["y_kind"]
-            model.heads_ = [
-                _head_from(stored.arrays(f"tree-{i}"), model.n_features_in_, config) for i in range(int(meta["trees"]))
-            ]
-            model.tfidf_ = None
-            if "tfidf" in stored.stems:
-                model.tfidf_ = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf"), threads=config.threads)
-            model.labels_ = _labels_from(stored, int(meta["n_labels"]))
-            model.classes_ = sklearn.classes_from_json(meta["classes"])
-        except (KeyError, TypeError, BadConfig, BadInput, IndexError) as error:
-            raise BadModelFile(f"'{stored.path}' is not a complete umpteen model ({error}); save it again") from error
-        model.size_on_disk_ = stored.size
+        parts = folder.read(stored)
+        model = cls(**{name: getattr(parts.config, name) for name in SETTINGS})
+        model._take(parts)
         return model
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         self._check_fitted()
-        head = self.heads_[0]
         return {
             "recipe": self.recipe,
             "paper": self.paper,
-            "settings": difference(self.config, ModelConfig(recipe=self.recipe)),
+            "settings": difference(self.config_, ModelConfig(recipe=self.recipe)),
             "labels": len(self.labels_),
             "features": self.n_features_in_,
             "input": "texts" if self.tfidf_ is not None else "feature rows",
             "trees": len(self.heads_),
-            "levels": list(head.tree.sizes),
+            "levels": list(self.heads_[0].tree.sizes),
             "weights": sum(head.n_weights for head in self.heads_),
             "bytes": sum(array.nbytes for head in self.heads_ for array in head.arrays.values()),
         }
 
-    # Inputs
+    # Fitted state
+
+    def _take(self, parts: folder.Parts) -> None:
+        """Become the model that consists of these parts, all at once."""
+        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_ = parts
 
     @property
-    def labels_names_(self) -> list[str] | None:
-        """Names of the labels, or None if they are numbers."""
-        if self.labels_.is_numbered:
-            return None
-        if not hasattr(self, "_names"):
-            self._names = self.labels_.names()
-        return self._names
+    def labels_(self) -> Labels:
+        """The label vocabulary: column number to name and key, and back."""
+        self._check_fitted()
+        return self.targets_.labels
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels by column, as scikit-learn wants them."""
+        self._check_fitted()
+        return self.targets_.classes
+
+    def _workers(self, threads: int | None) -> int:
+        return n_threads(int(self.threads or 0) if threads is None else threads)
 
     def _rows(self, X: Any) -> Rows:
-        if sklearn.is_texts(X):
+        X = readable(X)
+        if is_texts(X):
             if self.tfidf_ is None:
                 raise BadInput("this model was trained on feature rows, so it cannot read texts; pass a matrix")
             if len(X) == 1:
-                indices, values = self.tfidf_.transform_one(X[0])
+                indices, values = self.tfidf_.transform_one(next(iter(X)))
                 return Rows(np.array([0, len(indices)]), indices, values, self.n_features_in_, _NO_DENSE)
             return Rows.of(self.tfidf_.transform(X))
-        if self.tfidf_ is not None and not sp.issparse(X) and not isinstance(X, np.ndarray):
-            raise BadInput("this model was trained on texts; pass a list of str")
+        if self.tfidf_ is not None and not hasattr(X, "shape"):
+            raise BadInput("this model was trained on texts; pass a list of str, or rows of its tf-idf")
         features = as_csr(X)
-        sklearn.check_n_features(self, features.shape[1])
-        if self.tfidf_ is None and self.config.normalize:
+        self._check_n_features(features.shape[1], self.n_features_in_)
+        if self.tfidf_ is None and self.config_.normalize:
             features = normalize_rows(features)
         return Rows.of(features)
 
-    def _targets(self, Y: Any) -> sp.csr_matrix:
-        """Encode true labels; ones the model does not know get columns of their own, so that they count."""
-        if sp.issparse(Y) or isinstance(Y, np.ndarray):
-            return as_targets(Y)[0]
-        return self.labels_.copy().encode(Y, unknown="add")
 
-    def _label_ids(self, labels: Any) -> np.ndarray:
-        """Column numbers of the labels named in ``allowed``."""
-        items = list(labels)
-        if not items:
-            raise BadInput("allowed is empty, so nothing could be predicted; name at least one label")
-        if all(isinstance(item, (int, np.integer)) for item in items):
-            ids = np.array(items, np.int64)
-            if ids.min() < 0 or ids.max() >= len(self.labels_):
-                raise BadInput(f"allowed label numbers must lie in 0..{len(self.labels_) - 1}, but reach {ids.max()}")
-            return ids
-        return self.labels_.encode([items]).indices
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "heads_"):
-            raise NotFitted(f"this {type(self).__name__} is not fitted yet; call fit first")
+def _fit_features(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf | None, sp.csr_matrix]:
+    if is_texts(X):
+        tfidf = Tfidf(config.tfidf, threads=config.threads)
+        return tfidf, tfidf.fit_transform(X, progress=progress)
+    features = as_csr(X)
+    return None, normalize_rows(features) if config.normalize else features
 
 
-_NO_DENSE = np.zeros((1, 0), np.float32)
+def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
+    if tfidf is None or targets.names is None:
+        raise BadConfig("tree.vectors needs texts and label names; use pifa, or fit on texts with named labels")
+    return tfidf.transform(targets.names)
 
 
-def _check_trainable(features: sp.csr_matrix, targets: sp.csr_matrix) -> None:
+def _check_trainable(features: sp.csr_matrix, matrix: sp.csr_matrix, tfidf: Tfidf | None) -> None:
+    check_rows_match(features, matrix)
     if features.shape[0] == 0:
         raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
+    if features.shape[1] == 0 and tfidf is not None:
+        raise BadInput("no text has a term that is kept, so there is nothing to learn from; check texts and tfidf.min_df")
     if features.shape[1] == 0:
-        raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
-    if targets.shape[1] == 0 or targets.nnz == 0:
+        raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required; add columns")
+    if matrix.nnz == 0:
         raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
 
 
-def _head_arrays(head: LinearTree) -> dict[str, np.ndarray]:
-    starts = {f"starts-{level}": start for level, start in enumerate(head.tree.starts)}
-    return {**head.arrays, **starts, "order": head.tree.order}
-
-
-def _head_from(arrays: Mapping[str, np.ndarray], n_features: int, config: ModelConfig) -> LinearTree:
-    n_levels = sum(name.startswith("starts-") for name in arrays)
-    tree = LabelTree(np.asarray(arrays["order"]), tuple(np.asarray(arrays[f"starts-{i}"]) for i in range(n_levels)))
-    return LinearTree({name: arrays[name] for name in LinearTree.KERNEL}, tree, n_features, config.search)
-
-
-def _labels_from(stored: store.Stored, n_labels: int) -> Labels:
-    if stored.labels is None:
-        return Labels.numbered(n_labels)
-    keys = None
-    if "keys.txt" in stored.extra:
-        keys = store.parse_labels(stored.content("keys.txt"), stored.path)
-    return Labels(stored.labels, keys)
+def _search(
+    head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
+) -> TopK:
+    """Search one tree, and return label numbers instead of its positions."""
+    flags = None if wanted is None else head.tree.allowed_nodes(wanted)
+    top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)
+    labels, scores = np.where(top.labels >= 0, head.tree.order[top.labels], -1), top.scores
+    missing = ((0, 0), (0, k - top.k))
+    return TopK(np.pad(labels, missing, constant_values=-1), np.pad(scores, missing)) if top.k < k else TopK(labels, scores)

@@ -69,7 +69,8 @@ def build(
     counts = shape(n_labels, config)
     if not counts:
         return LabelTree.flat(n_labels)
-    triplet = (vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32, copy=False), vectors.data)
+    indices, data = vectors.indices.astype(np.int32, copy=False), vectors.data.astype(np.float32, copy=False)
+    triplet = (vectors.indptr.astype(np.int64), indices, data)
     splitter = _splitter(triplet, vectors.shape[1], config, seed)
     order = np.arange(n_labels, dtype=np.int32)
     bounds = np.array([0, n_labels])
@@ -125,7 +126,10 @@ class _Halving:
 
     def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:
         sizes = _even(len(members), count)
-        sums = self.scratch.pop() if self.scratch else np.zeros((self.n_features, 2), np.float32)
+        try:
+            sums = self.scratch.pop()
+        except IndexError:  # asking first would race with other threads
+            sums = np.zeros((self.n_features, 2), np.float32)
         self._halve(members, sizes, salt, sums)
         self.scratch.append(sums)
         return sizes

@@ -64,6 +64,8 @@ class LabelTree:
     def from_groups(cls, groups: Sequence[Sequence[int]]) -> LabelTree:
         """Two levels from lists of labels."""
         sizes = np.array([len(group) for group in groups])
+        if not sizes.any():
+            raise BadInput("a label tree needs at least one label, but every group is empty; pass lists of labels")
         order = np.concatenate([np.asarray(group, np.int32) for group in groups if len(group)])
         inner = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         return cls(order, (np.array([0, len(groups)], np.int32), inner))

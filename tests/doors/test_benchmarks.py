@@ -1,0 +1,259 @@
+"""The benchmark harness: bars, tables, markers, the order of jobs, and umpteen's runner on a small matrix."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from benchmarks import bars, jobs, plan, plot, prepare, report, run, summary
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def variant_row(**changes):
+    row = {
+        "fit_s": 1.0,
+        "fit_cpu_s": 2.0,
+        "fit_memory_mb": 50.0,
+        "model_mb": 3.0,
+        "docs_per_s": {"default": 50_000.0},
+        "p50_ms": {"default": 0.05},
+        "p99_ms": {"default": 0.1},
+        "versions": {"umpteen": "1.0"},
+        "settings": {"recipe": "xr-linear"},
+        **{f"P@{k}": 80.0 - k for k in (1, 3, 5)},
+        **{f"PSP@{k}": 40.0 + k for k in (1, 3, 5)},
+    }
+    return {**row, **changes}
+
+
+def two_peers():
+    pecos = variant_row(
+        fit_s=10.0,
+        fit_memory_mb=100.0,
+        model_mb=8.0,
+        docs_per_s={"default": 9000.0, "hash": 10_000.0},
+        p50_ms={"default": 0.5, "hash": 0.4, "mmap": 0.3},
+        p99_ms={"default": 1.5, "hash": 1.4, "mmap": 1.3},
+        versions={"libpecos": "1.2.8", "numpy": "1.26.4"},
+        settings={},
+    )
+    return {"umpteen": variant_row(), "pecos": pecos, "omikuji": variant_row(fit_s=2.0, settings={})}
+
+
+def verdicts(rows, dataset="eurlex57k"):
+    return {bar.what: bar for bar in bars.check({dataset: rows})}
+
+
+def test_bars_are_ratios_in_the_right_direction():
+    found = verdicts(two_peers())
+    assert found["fit, times as fast as PECOS"].measured == "10.00"
+    assert found["fit, times as fast as PECOS"].verdict == "pass"
+    assert found["fit, times as fast as omikuji"].verdict == "FAIL"
+    assert found["memory of the fit, share of PECOS's"].measured == "0.50"
+    assert found["batch, times as fast as PECOS with hash chunks"].measured == "5.00"
+    assert found["one query, times as fast as PECOS's best"].measured == "6.00"
+    assert found["model on disk, share of PECOS's"].verdict == "pass"
+
+
+@pytest.mark.parametrize(("points", "verdict"), [(0.5, "pass"), (-0.09, "pass"), (-0.11, "FAIL")])
+def test_one_precision_too_low_fails_the_quality_bar(points, verdict):
+    rows = two_peers()
+    rows["umpteen"]["P@3"] = rows["pecos"]["P@3"] + points
+    assert verdicts(rows)["P@1, P@3, P@5 against PECOS, the worst"].verdict == verdict
+
+
+def test_what_was_not_measured_is_not_passed():
+    found = bars.check({"eurlex-4k": {"umpteen": variant_row()}})
+    assert {bar.verdict for bar in found} == {"not measured"}
+    assert len(found) == 11
+
+
+def test_one_versus_all_needs_every_depth():
+    rows = two_peers()
+    rows["umpteen-dismec"] = variant_row(**{"P@1": 83.5, "P@3": 70.5, "P@5": 58.9})
+    rows["umpteen-best"] = variant_row(**{"P@1": 83.5, "P@3": 70.3, "P@5": 58.9}, fit_s=9.0)
+    rows["pecos-ova"] = variant_row(fit_s=7.9)
+    found = verdicts(rows, "eurlex-4k")
+    assert found["dismec, P@1/3/5"].verdict == "pass"
+    assert found["dismec, times as fast as PECOS one versus all"].verdict == "FAIL"
+    assert found["xr-linear with best settings, P@1/3/5"].verdict == "FAIL"
+    assert found["the same, times as fast as PECOS's default tree"].verdict == "pass"
+
+
+def test_memory_runs_have_a_bound():
+    small, large = bars.check({}, {"a": {"peak_mb": 5999.0}, "b": {"peak_mb": 6100.0}})
+    assert (small.verdict, large.verdict, large.measured) == ("pass", "FAIL", "6.10")
+
+
+def test_the_best_turn_counts_but_the_largest_memory():
+    fit = {"dataset": "d", "variant": "v", "stage": "fit", "fit_cpu_s": 1.0, "model_mb": 4.0}
+    batch = {"dataset": "d", "variant": "v", "stage": "batch"}
+    single = {"dataset": "d", "variant": "v", "stage": "single", "way": "default"}
+    row = summary.summarise(
+        [
+            {**fit, "fit_s": 3.0, "fit_memory_mb": 70.0},
+            {**fit, "fit_s": 2.0, "fit_memory_mb": 60.0},
+            {**batch, "way": "default", "docs_per_s": 10.0},
+            {**batch, "way": "default", "docs_per_s": 12.0},
+            {**batch, "way": "hash", "docs_per_s": 5.0},
+            {**single, "p50_ms": 0.2, "p99_ms": 0.3},
+            {**single, "p50_ms": 0.1, "p99_ms": 0.9},
+        ]
+    )["d"]["v"]
+    assert (row["fit_s"], row["fit_memory_mb"], row["turns"]) == (2.0, 70.0, 2)
+    assert row["docs_per_s"] == {"default": 12.0, "hash": 5.0}
+    assert (row["p50_ms"], row["p99_ms"]) == ({"default": 0.1}, {"default": 0.9})
+
+
+def test_variants_take_turns_and_slow_ones_are_fitted_once():
+    variants = plan.variants_for("eurlex-4k")
+    fits = [job.variant.name for job in plan.jobs("eurlex-4k", variants, 2) if job.stage == "fit"]
+    assert fits[:3] == ["umpteen", "pecos", "omikuji"]
+    assert fits.count("umpteen") == fits.count("pecos") == fits.count("omikuji") == 2
+    assert fits.count("pecos-ova") == 1
+    ways = {job.way for job in plan.jobs("eurlex-4k", variants, 1) if job.variant.name == "pecos"}
+    assert ways == {"default", "hash", "mmap"}
+
+
+def test_quick_and_full_choose_other_variants():
+    assert "pecos-ova" not in [v.name for v in plan.variants_for("eurlex-4k", quick=True)]
+    assert "napkinxc" not in [v.name for v in plan.variants_for("eurlex57k")]
+    assert "napkinxc-l2" in [v.name for v in plan.variants_for("eurlex57k", full=True)]
+
+
+def test_changed_settings_or_matrices_change_the_key():
+    variant = plan.VARIANTS[1]
+    job = plan.Job("eurlex-4k", variant, "fit")
+    other = plan.Job("eurlex-4k", plan.Variant(variant.name, "", "pecos", {"nr_splits": 2}), "fit")
+    keys = {jobs.job_key(job, "1", 9, 3), jobs.job_key(job, "2", 9, 3), jobs.job_key(other, "1", 9, 3)}
+    assert len(keys) == 3
+    assert jobs.job_key(job, "1", 9, 3) == jobs.job_key(job, "1", 99, 1)  # the effort of other stages
+
+
+def test_results_survive_and_can_be_forgotten(tmp_path):
+    results = jobs.Results(tmp_path / "new" / "results.json")
+    results.put("a", {"variant": "umpteen", "fit_s": 1.0})
+    results.put("b", {"variant": "pecos", "fit_s": 2.0})
+    again = jobs.Results(results.path)
+    assert again.records == results.records
+    again.forget({"umpteen"})
+    assert list(again.records) == ["b"]
+    again.forget({"all"})
+    assert again.records == {}
+
+
+def test_the_last_json_line_is_the_result():
+    assert jobs.last_json('log\n{"a": 1}\nINFO {not this}\n{"fit_s": 2.5}\nbye\n') == {"fit_s": 2.5}
+    assert jobs.last_json("nothing") is None
+
+
+def test_a_failed_process_gives_no_record(capsys):
+    assert jobs.call([sys.executable, "-c", "raise ValueError('seven')"], dict(os.environ), 60) is None
+    assert "seven" in capsys.readouterr().out
+
+
+def test_tables_show_ratios_and_dashes():
+    rows = two_peers()
+    del rows["omikuji"]["docs_per_s"]
+    text = report.dataset_table(rows)
+    lines = text.splitlines()
+    assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 13
+    assert "| 10.0× |" in lines[2]
+    assert "79.00/77.00/75.00" in lines[2]
+    assert [line for line in lines if line.startswith("| PECOS XR-Linear, memory-mapped")]
+    assert "| – | – |" in lines[-1]
+
+
+def test_text_between_markers_is_replaced_and_the_rest_kept():
+    page = f"# Title\n\nbefore\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n"
+    once = report.replace_between(page, "new")
+    assert "old" not in once
+    assert once.startswith("# Title\n\nbefore\n")
+    assert once.endswith("\n\nafter\n")
+    assert report.replace_between(once, "new") == once
+    assert report.replace_between("# Title\n", "new").endswith(f"{report.BEGIN}\n\nnew\n\n{report.END}\n")
+    with pytest.raises(ValueError, match="bench:end"):
+        report.replace_between(f"{report.BEGIN} and no end", "new")
+
+
+def test_page_and_raw_figures(tmp_path):
+    counts = {"n_train": 100, "n_test": 20, "n_features": 50, "n_labels": 9}
+    about = {**counts, "features_per_row": 7.0, "labels_per_row": 2.0}
+    rows = {"eurlex57k": two_peers()}
+    for _ in range(2):
+        run._write(tmp_path, {"eurlex57k": about}, rows, {}, bars.check(rows))
+    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert page.count(report.BEGIN) == page.count("### Bars") == 1
+    assert "libpecos 1.2.8 (with numpy 1.26.4)" in page
+    assert str(tmp_path) not in page
+    raw = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
+    assert raw["results"]["eurlex57k"]["pecos"]["fit_s"] == 10.0
+    assert {bar["verdict"] for bar in raw["bars"]} == {"pass", "FAIL"}
+
+
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot.draw({"eurlex57k": two_peers()}, plan.DATASETS, tmp_path / "img" / "a.png")
+    assert (tmp_path / "img" / "a.png").stat().st_size > 10_000
+
+
+def test_ratios_of_missing_figures_are_missing():
+    assert set(plot.ratios({}).values()) == {None}
+    found = plot.ratios(two_peers())
+    assert found["batch"] == pytest.approx(5.0)
+    assert found["one query"] == pytest.approx(6.0)
+
+
+def test_prepared_matrices_have_unit_rows_and_used_labels():
+    X = sparse.csr_matrix(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32))
+    assert prepare.scale_rows(X).toarray() == pytest.approx(np.array([[0.6, 0.8], [0.0, 0.0]]))
+    train = sparse.csr_matrix(np.array([[1, 0, 0, 0], [0, 0, 1, 0]], np.float32))
+    test = sparse.csr_matrix(np.array([[0, 0, 0, 1]], np.float32))
+    kept, kept_test = prepare.keep_used_labels(train, test)
+    assert kept.toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert kept_test.toarray().tolist() == [[0, 0, 1]]
+
+
+def save_data(folder, n_rows=200, n_features=60, n_labels=24):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(n_labels, size=n_rows)
+    X = sparse.random(n_rows, n_features, 0.05, "csr", np.float32, random_state=1).tolil()
+    X[np.arange(n_rows), labels] = 2.0  # each label has a feature of its own
+    X = prepare.plain(prepare.scale_rows(sparse.csr_matrix(X)))
+    Y = sparse.csr_matrix((np.ones(n_rows, np.float32), labels, np.arange(n_rows + 1)), (n_rows, n_labels))
+    for split, rows in (("trn", slice(0, 150)), ("tst", slice(150, None))):
+        sparse.save_npz(folder / f"X.{split}.npz", X[rows], compressed=False)
+        sparse.save_npz(folder / f"Y.{split}.npz", Y[rows], compressed=False)
+
+
+def call_runner(stage, folder, *more):
+    script = ROOT / "benchmarks" / "peers" / "umpteen_run.py"
+    settings = json.dumps({"recipe": "xr-linear", "tree.leaf_size": 6, "tree.branching": 2})
+    command = [sys.executable, str(script), stage, "--data", str(folder), "--model", str(folder / "model")]
+    command += ["--threads", "1", "--settings", settings, *more]
+    done = subprocess.run(command, env=jobs.environment("umpteen", 1), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return jobs.last_json(done.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_umpteens_runner_measures_all_stages(tmp_path):
+    save_data(tmp_path)
+    fit = call_runner("fit", tmp_path)
+    assert fit["fit_s"] > 0
+    assert fit["fit_memory_mb"] >= 0
+    assert fit["model_mb"] > 0
+    assert set(fit["versions"]) == {"umpteen", "numpy", "scipy", "numba"}
+    batch = call_runner("batch", tmp_path, "--predictions", str(tmp_path / "top.npy"))
+    assert batch["docs_per_s"] > 0
+    single = call_runner("single", tmp_path, "--queries", "20")
+    assert single["queries"] == 20
+    assert single["p50_ms"] <= single["p99_ms"]
+    assert np.load(tmp_path / "top.npy").shape == (50, 5)
+    assert summary.quality(tmp_path / "top.npy", tmp_path)["P@1"] > 90

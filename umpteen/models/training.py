@@ -1,0 +1,123 @@
+"""Train the trees of a linear recipe one after the other, keeping finished stages on disk if asked.
+
+The stages of a tree are the tree itself and each of its levels. They lie in a folder of their own under the
+checkpoint and carry a key of everything they depend on, so the stages of other data or settings are ignored.
+Knows the order of the work, not how a level is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen import __version__
+from umpteen.config import ModelConfig, to_dict
+from umpteen.data.rows import Rows
+from umpteen.engine import Progress, n_threads, silent
+from umpteen.errors import BadInput
+from umpteen.heads import LinearTree, train
+from umpteen.store import Checkpoint, fingerprint
+from umpteen.tree import LabelTree, both, build, pifa
+
+_SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
+_TREE = "tree-{}"  # folder of a tree's stages
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the trees of one model are trained on, and how."""
+
+    features: sp.csr_matrix
+    targets: sp.csr_matrix
+    config: ModelConfig
+    given: LabelTree | None = None
+    name_vectors: sp.csr_matrix | None = None
+    progress: Progress = silent
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def heads(self) -> list[LinearTree]:
+        """Train every tree."""
+        if self.given is not None and self.given.n_labels != self.targets.shape[1]:
+            raise BadInput(
+                f"the tree has {self.given.n_labels} labels but Y has {self.targets.shape[1]} columns; "
+                "pass a tree over the columns of Y"
+            )
+        return [self._head(number) for number in range(self.config.trees)]
+
+    def _head(self, number: int) -> LinearTree:
+        config, rows = self.config, Rows.of(self.features)
+        seed = config.seed + _SEED_STEP * number
+        stages, progress = self._stages(number), self._named(number)
+        tree = self.given if self.given is not None else self._tree(seed, progress, stages)
+        levels = train(
+            rows, self.targets, tree, config.linear, config.search,
+            seed=seed, threads=n_threads(config.threads), progress=progress, checkpoint=stages,
+        )  # fmt: skip
+        return LinearTree.pack(levels, tree, rows.n_features, config.search, weights=config.store.weights)
+
+    def _tree(self, seed: int, progress: Progress, stages: Checkpoint | None) -> LabelTree:
+        if stages is not None and stages.has("tree"):
+            return tree_from(stages.load("tree", mmap=False))
+        tree = self._build(seed, progress)
+        if stages is not None:
+            stages.save("tree", tree_arrays(tree))
+        return tree
+
+    def _build(self, seed: int, progress: Progress) -> LabelTree:
+        config, threads = self.config.tree, n_threads(self.config.threads)
+        if config.kind == "none":
+            return LabelTree.flat(self.targets.shape[1])
+        vectors = self.name_vectors
+        if config.vectors in ("pifa", "both"):
+            by_texts = pifa(self.features, self.targets, keep=config.max_features, threads=threads)
+            vectors = by_texts if vectors is None else both(by_texts, vectors)
+        return build(vectors, config, seed=seed, threads=threads, progress=progress)
+
+    def _named(self, number: int) -> Progress:
+        if self.config.trees == 1:
+            return self.progress
+        return lambda stage, done, total: self.progress(f"tree {number + 1}: {stage}", done, total)
+
+    def _stages(self, number: int) -> Checkpoint | None:
+        return None if self.checkpoint is None else Checkpoint(Path(self.checkpoint, _TREE.format(number)), self.key)
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all that decides the result: not of the number of threads, which does not.
+
+        Every byte counts; a processor with SHA instructions digests more than a gigabyte a second, which is
+        little beside training.
+        """
+        settings = {key: value for key, value in to_dict(self.config).items() if key != "threads"}
+        matrices = [self.features, self.targets, *([] if self.name_vectors is None else [self.name_vectors])]
+        parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data)]
+        shapes = [list(matrix.shape) for matrix in matrices]
+        tree = {} if self.given is None else tree_arrays(self.given)
+        return fingerprint(__version__, settings, shapes, list(tree), *parts, *tree.values())
+
+
+def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
+    """Remove the stages of every tree, and the folder if nothing else is in it."""
+    folder = Path(checkpoint)
+    for stages in folder.glob(_TREE.format("*")):
+        Checkpoint(stages).clear()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def tree_arrays(tree: LabelTree) -> dict[str, np.ndarray]:
+    """Return a tree as arrays to be stored."""
+    return {"order": tree.order, **{f"starts-{level}": start for level, start in enumerate(tree.starts)}}
+
+
+def tree_from(arrays: Mapping[str, np.ndarray]) -> LabelTree:
+    """Undo ``tree_arrays``; other arrays are left alone."""
+    n_levels = sum(name.startswith("starts-") for name in arrays)
+    return LabelTree(np.asarray(arrays["order"]), tuple(np.asarray(arrays[f"starts-{i}"]) for i in range(n_levels)))
