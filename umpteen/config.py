@@ -79,7 +79,7 @@ class TreeConfig(Checked):
     )
     max_features: int = option(1000, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
     max_iter: int = option(20, "k-means sweeps per split", low=1)
-    tolerance: float = option(1e-3, "stop a split when the mean similarity grows by less than this share", low=0.0)
+    tolerance: float = option(3e-4, "stop a split when the mean similarity grows by less than this share", low=0.0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class LinearConfig(Checked):
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
     cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
     bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
-    eps: float = option(0.1, "stop when no dual variable violates its optimality by more than this", low=0.0)
+    eps: float = option(0.05, "stop when no dual variable violates its optimality by more than this", low=0.0)
     max_iter: int = option(20, "most sweeps over the rows", low=1)
     threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
     negatives: str = option(
@@ -117,7 +117,7 @@ class SearchConfig(Checked):
     beam: int = option(10, "nodes kept per level", low=1)
     beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam")
     post: str = option(
-        "l3-hinge",
+        "l4-hinge",
         "what turns a margin into a factor of the score",
         choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )

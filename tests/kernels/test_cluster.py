@@ -88,7 +88,13 @@ def test_sum_rows_ignores_stored_zeros():
 
 
 def run_halve(
-    X: np.ndarray, members: np.ndarray, n_left: int, *, seed: int = 0, max_iter: int = 30, tolerance: float = 0
+    X: np.ndarray,
+    members: np.ndarray,
+    n_left: int,
+    *,
+    seed: int = 0,
+    max_iter: int = 30,
+    tolerance: float = 0,
 ) -> np.ndarray:
     """Return the reordered members."""
     ordered, sums = members.astype(np.int32), np.zeros((X.shape[1], 2), np.float32)
@@ -98,7 +104,9 @@ def run_halve(
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(1, 25), st.integers(1, 30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 50), st.data())
+@given(
+    st.integers(1, 25), st.integers(1, 30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 50), st.data()
+)
 def test_halve_permutes_repeatably_and_cuts_where_told(n, n_features, density, seed, data):
     X = unit_rows(30, n_features, density, seed)
     members = np.random.default_rng(seed).permutation(30)[:n]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+Thing = TypeVar("Thing")
 
 # progress(stage, done, total): called from the thread that waits, never from a worker.
 Progress = Callable[[str, int, int], None]
@@ -27,6 +30,23 @@ def n_threads(wanted: int = 0) -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
+
+
+class Pool(Generic[Thing]):
+    """Lend things that are costly to make, one to each task in flight; they come back as they were lent."""
+
+    def __init__(self, make: Callable[[], Thing]):
+        self._make, self._free = make, []  # type: Callable[[], Thing], list[Thing]
+
+    @contextmanager
+    def borrow(self) -> Iterator[Thing]:
+        """Lend one, made if none is free; one that a failing task had is not lent again."""
+        try:
+            thing = self._free.pop()
+        except IndexError:  # asking first would race with other threads
+            thing = self._make()
+        yield thing
+        self._free.append(thing)
 
 
 def run(

@@ -1,0 +1,1 @@
+"""What a text looks like: tf-idf rows."""

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
-from umpteen.engine import Progress, run, silent
+from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.heads.linear import Level, LinearTree
 from umpteen.kernels import lazy
@@ -81,7 +81,8 @@ def train_level(
     """Train all chunks of one level."""
     jobs = _jobs(problem, threads)
     budget = _Budget(problem.config.memory_gb * 1e9)
-    scratch = _Scratch(problem.rows.n_sparse, len(problem.rows))
+    shape = (problem.rows.n_sparse, len(problem.rows))
+    scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
     costs = [job.cost for job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
@@ -172,6 +173,9 @@ def _train_chunk(problem: Problem, job: _Job, local: np.ndarray, where: np.ndarr
         features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets
+    sums = np.zeros(len(features), np.float32)
+    squared_length = kernel.sum_features(ptr, ids, values, private, rows.dense, chunk, sums)
+    logistic, negative_cost = config.loss == "logistic", np.float32(config.cost * config.cost_negative)
     parts = []
     for first in range(job.first, job.last, LANES):
         last = min(first + LANES, job.last)
@@ -180,11 +184,15 @@ def _train_chunk(problem: Problem, job: _Job, local: np.ndarray, where: np.ndarr
         )
         weights = np.zeros((len(features), LANES), np.float32)
         bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk), LANES), np.float32)
+        if not logistic and negative_cost > 0:
+            kernel.start(
+                ptr, ids, values, rows.dense, dense_ids, chunk, positive_ptr, lanes, last - first, negative_cost,
+                np.float32(config.bias), sums, squared_length, weights, bias_weights, beta,
+            )  # fmt: skip
         kernel.solve(
             ptr, ids, values, square, private, rows.dense, dense_ids, chunk,
             positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
-            last - first, np.float32(config.cost * config.cost_negative), np.float32(config.bias),
-            config.loss == "logistic", np.float32(config.eps), config.max_iter, problem.seed + first,
+            last - first, negative_cost, np.float32(config.bias), logistic, np.float32(config.eps), config.max_iter, problem.seed + first,
             weights, bias_weights, beta,
         )  # fmt: skip
         found, lane, value = kernel.extract(features, weights, beta, *alone, last - first, config.threshold)
@@ -217,7 +225,7 @@ def _mask(
     predicts = "man" in config.negatives and (config.negatives_at == "all" or level == tree.n_levels - 1)
     if not predicts:
         return _columns(lifted)
-    matcher = LinearTree.pack(levels, tree, rows.n_features, search, weights="float32")
+    matcher = LinearTree.pack(levels, tree, rows.n_features, search, threads=threads)
     beam = matcher.topk(rows, config.negatives_beam, threads=threads)
     predicted = beam.to_csr(tree.sizes[level - 1])
     predicted.data[:] = 1.0  # a score may be zero, or cancel a one in the sum below
@@ -259,19 +267,3 @@ class _Budget:
             with self.changed:
                 self.used -= size
                 self.changed.notify_all()
-
-
-class _Scratch:
-    """Zeroed tables that kernels leave zeroed, one pair per task in flight."""
-
-    def __init__(self, n_features: int, n_rows: int):
-        self.shape, self.free = (n_features, n_rows), []  # type: tuple[int, int], list[tuple[np.ndarray, np.ndarray]]
-
-    @contextmanager
-    def borrow(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        try:
-            pair = self.free.pop()
-        except IndexError:  # asking first would race with other threads
-            pair = tuple(np.zeros(size, np.int32) for size in self.shape)
-        yield pair  # type: ignore[misc]
-        self.free.append(pair)  # type: ignore[arg-type]

@@ -5,15 +5,16 @@ Holds weights and searches them; knows nothing about how they were trained or wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
-from umpteen.engine import n_threads, run
+from umpteen.engine import Pool, n_threads, run
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import lazy
 from umpteen.shortlist import TopK
@@ -22,6 +23,8 @@ from umpteen.tree import LabelTree
 Triplet = tuple[np.ndarray, ...]
 
 _LANES = 16  # as in kernels.lanes
+_OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
+_NO_OFFSETS = np.empty((0, 0), np.uint16)
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 _WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
 _POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")  # as in kernels.score
@@ -61,7 +64,8 @@ class LinearTree:
         self.n_levels = len(self.arrays["meta"])
         self.packed = tuple(self.arrays[name] for name in self.KERNEL)
         self.posts = self._posts()
-        self._by_chunk: dict[int, Any] = {}
+        self._by_chunk: dict[int, _Chunks] = {}
+        self._settled: dict[tuple[int | None, int], np.ndarray] = {}
 
     @classmethod
     def pack(
@@ -72,9 +76,10 @@ class LinearTree:
         search: SearchConfig,
         *,
         weights: str = "float32",
+        threads: int = 1,
     ) -> LinearTree:
         """Lay trained levels out for prediction; fewer levels than the tree has make a search of its top."""
-        return cls(_pack(levels, tree, n_features, weights), tree, n_features, search)
+        return cls(_pack(levels, tree, n_features, weights, threads), tree, n_features, search)
 
     @property
     def n_weights(self) -> int:
@@ -97,7 +102,9 @@ class LinearTree:
         labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
         triplet = self._sparse(rows)
         if n == 1:  # the thin path: no threads, no blocks
-            lazy.score.search(*triplet, 0, 1, *self.packed, beams, self.posts, flags, labels, scores)
+            lazy.score.search(
+                *triplet, 0, 1, *self.packed, *self._offsets, beams, self.posts, flags, labels, scores
+            )
             return TopK(labels, scores)
         by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)]
         if any(by_chunks):
@@ -106,8 +113,9 @@ class LinearTree:
 
         def task(block: int) -> None:
             lazy.score.search(
-                *triplet, cuts[block], cuts[block + 1], *self.packed, beams, self.posts, flags, labels, scores
-            )
+                *triplet, cuts[block], cuts[block + 1], *self.packed, *self._offsets,
+                beams, self.posts, flags, labels, scores,
+            )  # fmt: skip
 
         run(task, len(cuts) - 1, threads=threads)
         return TopK(labels, scores)
@@ -159,7 +167,8 @@ class LinearTree:
 
         def task(block: int) -> None:
             lazy.score.search_level(
-                *triplet, cuts[block], cuts[block + 1], level, *self.packed, self.posts[level], flags,
+                *triplet, cuts[block], cuts[block + 1], level, *self.packed,
+                self._offsets[0] if level == self._offsets[1] else _NO_OFFSETS, self.posts[level], flags,
                 beam.labels, beam.scores, labels, scores,
             )  # fmt: skip
 
@@ -211,15 +220,14 @@ class LinearTree:
                 return
             total = int(lengths[queries].sum()) + 1
             ids, kept, ptr = np.empty(total, np.int32), np.empty(total, np.float32), np.zeros(len(queries) + 1, np.int64)
-            local, weights = chunks.scratch.pop() if chunks.scratch else chunks.new_scratch(self.n_features)
-            kernel.compact(*triplet, queries, features, local, ids, kept, ptr)
             first, last = int(starts[chunk]), int(starts[chunk + 1])
             margins = np.empty((len(queries), last - first), np.float32)
-            kernel.chunk_margins(
-                ptr, ids, kept, chunks.entry_ptr[chunk], chunks.rows, chunks.lanes, chunks.codes,
-                self.arrays["table"], self.arrays["bias"][node_at + first : node_at + last], weights, margins,
-            )  # fmt: skip
-            chunks.scratch.append((local, weights))
+            with chunks.scratch.borrow() as (local, weights):
+                kernel.compact(*triplet, queries, features, local, ids, kept, ptr)
+                kernel.chunk_margins(
+                    ptr, ids, kept, chunks.entry_ptr[chunk], chunks.rows, chunks.lanes, chunks.codes,
+                    self.arrays["table"], self.arrays["bias"][node_at + first : node_at + last], weights, margins,
+                )  # fmt: skip
             kernel.best_of_chunk(
                 margins, parent_scores[queries, pair_beams[pairs]], first, flags, node_at,
                 self.posts[level], pair_ids[pairs], pair_scores[pairs],
@@ -265,15 +273,45 @@ class LinearTree:
             self._by_chunk[level] = _Chunks.of(self, level)
         return self._by_chunk[level]
 
+    @cached_property
+    def _offsets(self) -> tuple[np.ndarray, int]:
+        """Where each feature's run of each chunk starts, for the last level in runs, if that table is small.
+
+        Made when a query first wants it; it spares queries the scan for the runs of their beam.
+        """
+        score, meta = lazy.score, self.arrays["meta"]
+        in_runs = [level for level in range(self.n_levels) if meta[level, score.WHOLE] == 0]
+        if in_runs:
+            level = in_runs[-1]
+            size = (self.n_features, int(meta[level, score.PARENTS]) + 1)
+            if size[0] * size[1] <= _OFFSETS_AT_MOST:
+                offsets = np.empty(size, np.uint16)
+                run_ptr = self.arrays["run_ptr"][meta[level, score.RUN_ROW]]
+                runs = (run_ptr, self.arrays["run_chunk"], self.arrays["run_last"])
+                if lazy.layout.run_offsets(self.arrays["ptr"][level], *runs, offsets):
+                    return offsets, level
+        return np.empty((0, 0), np.uint16), -1
+
     def _beams(self, beam: int | None, k: int) -> np.ndarray:
+        if (beam, k) not in self._settled:
+            self._settled[beam, k] = self._settle_beams(beam, k)
+        return self._settled[beam, k]
+
+    def _settle_beams(self, beam: int | None, k: int) -> np.ndarray:
         given = self.search.beams
         if given and beam is None:
             beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
         else:
             beams = [beam or self.search.beam] * self.n_levels
-        # a beam too narrow to hold k labels would cut the answer short
-        narrowest = [-(-k // max(1, int(spec[lazy.score.WIDEST]))) for spec in self.arrays["meta"][1:]] + [1]
-        return np.maximum(beams, narrowest).astype(np.int64)
+        return np.maximum(beams, self._narrowest(k)).astype(np.int64)
+
+    def _narrowest(self, k: int) -> list[int]:
+        """Return how many nodes of each level must be kept so that k labels lie under them in any case."""
+        needed = [k]
+        for starts in reversed(self.tree.starts[1 : self.n_levels]):
+            reached = np.cumsum(np.sort(np.diff(starts)))
+            needed.append(min(int(np.searchsorted(reached, needed[-1])) + 1, len(reached)))
+        return needed[::-1]
 
     def _posts(self) -> np.ndarray:
         inner = _POSTS.index(self.search.post)
@@ -299,12 +337,7 @@ class _Chunks:
     rows: np.ndarray
     lanes: np.ndarray
     codes: np.ndarray
-    scratch: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # zeroed; one per thread in flight
-
-    def new_scratch(self, n_features: int) -> tuple[np.ndarray, np.ndarray]:
-        """Zeroed tables for ``kernels.batch``."""
-        widest = max((len(features) for features in self.features), default=0)
-        return np.zeros(n_features, np.int32), np.zeros((widest, _LANES), np.float32)
+    scratch: Pool[tuple[np.ndarray, np.ndarray]]  # tables that kernels leave zeroed
 
     @classmethod
     def of(cls, head: LinearTree, level: int) -> _Chunks:
@@ -331,81 +364,121 @@ class _Chunks:
             features, rows, lanes, codes,
         )  # fmt: skip
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
-        return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes)
+        most, width = int(n_features.max(initial=0)), head.n_features
+        scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, _LANES), np.float32)))
+        return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes, scratch)
 
 
-def _pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str) -> dict[str, np.ndarray]:
-    score, layout = lazy.score, lazy.layout
-    meta = np.zeros((len(levels), score.N_META), np.int64)
-    ptrs, locals_, values, run_ptrs, run_chunks, run_lasts = [], [], [], [], [], []
+def _pack(
+    levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int
+) -> dict[str, np.ndarray]:
+    coder = Coder.of([level.values for level in levels], weights)
+    parts: list[_Laid] = run(
+        lambda i: _lay_out(levels[i], tree, i, n_features, coder), len(levels), threads=threads
+    )
+    meta = np.zeros((len(levels), lazy.score.N_META), np.int64)
+    ptrs, run_ptrs = [], []
     n_entries = n_runs = node_at = parent_at = 0
-    for number, level in enumerate(levels):
-        starts = tree.starts[number]
-        n_nodes, n_parents = int(starts[-1]), len(starts) - 1
-        ptr, nodes, value = layout.sort_by_feature(level.features, level.nodes, level.values, n_features)
-        whole = n_parents == 1 or n_nodes <= _WHOLE_BELOW
-        if not whole:
-            run_ptr, chunk, last, nodes = _runs(ptr, nodes, tree.parents[number], starts)
-            run_ptrs.append(run_ptr + n_runs)
-            run_chunks.append(chunk)
-            run_lasts.append(last)
-            n_runs += len(chunk)
-        widest = int(np.diff(starts).max(initial=0))
-        meta[number] = (whole, n_nodes, n_parents, node_at, parent_at, len(run_ptrs) - 1, widest)
-        ptrs.append(ptr + n_entries)
-        locals_.append(nodes)
-        values.append(value)
-        n_entries += len(value)
+    for number, (part, starts) in enumerate(zip(parts, tree.starts, strict=False)):
+        n_nodes, n_parents, widest = int(starts[-1]), len(starts) - 1, int(np.diff(starts).max(initial=0))
+        if part.run_ptr is not None:
+            run_ptrs.append(part.run_ptr + n_runs)
+            n_runs += len(part.run_chunk)
+        ptrs.append(part.ptr + n_entries)
+        meta[number] = (part.run_ptr is None, n_nodes, n_parents, node_at, parent_at, len(run_ptrs) - 1, widest)
+        n_entries += len(part.codes)
         node_at += n_nodes
         parent_at += n_parents + 1
-    codes, table = encode(np.concatenate(values), weights)
     return {
         "meta": meta,
         "children": np.concatenate(tree.starts[: len(levels)]).astype(np.int32),
         "bias": np.concatenate([level.bias for level in levels]).astype(np.float32),
         "ptr": _narrow(np.stack(ptrs), signed=True),
         "run_ptr": _narrow(np.stack(run_ptrs), signed=True) if run_ptrs else np.zeros((1, 1), np.int32),
-        "run_chunk": _narrow(np.concatenate(run_chunks)) if run_chunks else np.zeros(0, np.uint8),
-        "run_last": _narrow(np.concatenate(run_lasts)) if run_lasts else np.zeros(0, np.uint8),
-        "local": _narrow(np.concatenate(locals_)),
-        "codes": codes,
-        "table": table,
+        "run_chunk": _join([part.run_chunk for part in parts]),
+        "run_last": _join([part.run_last for part in parts]),
+        "local": _join([part.local for part in parts]),
+        "codes": np.concatenate([part.codes for part in parts]),
+        "table": coder.table,
     }
 
 
-def _runs(
-    ptr: np.ndarray, nodes: np.ndarray, parents: np.ndarray, starts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    run_ptr, none = np.empty(len(ptr), np.int64), np.empty(0, np.int32)
+class _Laid(NamedTuple):
+    """One level by feature; ``run_ptr`` is None for a whole level."""
+
+    ptr: np.ndarray
+    local: np.ndarray
+    codes: np.ndarray
+    run_ptr: np.ndarray | None
+    run_chunk: np.ndarray
+    run_last: np.ndarray
+
+
+def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder) -> _Laid:
+    """Sort a level's weights by feature and, if it has many nodes, into runs."""
+    starts, none = tree.starts[number], np.empty(0, np.int32)
+    ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
+    if len(starts) == 2 or starts[-1] <= _WHOLE_BELOW:
+        return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
+    run_ptr, parents = np.empty(len(ptr), np.int64), tree.parents[number]
     n_runs = lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, none, none, none)
     chunk, last, local = np.empty(n_runs, np.int32), np.empty(n_runs, np.int32), np.empty(len(nodes), np.int32)
     if n_runs:
         lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, chunk, last, local)
-    return run_ptr, chunk, last, local
+    return _Laid(ptr, _narrow(local), codes, run_ptr, _narrow(chunk), _narrow(last))
+
+
+@dataclass(frozen=True)
+class Coder:
+    """Turns weights into codes, and holds the table that decodes them.
+
+    ``int8`` keeps the sign and one of 128 magnitudes on a logarithmic scale, so that small and large weights
+    are equally exact (within 2 % for the usual span); ``float16`` is IEEE half precision; ``float32`` weights
+    are their own codes.
+    """
+
+    weights: str
+    table: np.ndarray
+    low: float = 1.0
+    step: float = 1.0
+
+    @classmethod
+    def of(cls, parts: list[np.ndarray], weights: str) -> Coder:
+        """Choose the table for all these weights together."""
+        if weights == "float32":
+            return cls(weights, np.zeros(1, np.float32))
+        if weights == "float16":
+            return cls(weights, np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
+        if weights != "int8":
+            raise BadConfig(f"weights must be float32, float16 or int8, but is {weights!r}")
+        high = max((float(max(part.max(), -part.min())) for part in parts if len(part)), default=1.0) or 1.0
+        smallest = min((float(np.abs(part).min()) for part in parts if len(part)), default=high)
+        low = max(smallest, high / _INT8_RANGE)
+        step = max(float(np.log(high / low)) / 127, 1e-9)
+        magnitudes = low * np.exp(np.arange(128) * step)
+        return cls(weights, np.concatenate([magnitudes, -magnitudes]).astype(np.float32), low, step)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return one code per weight."""
+        if self.weights == "float32":
+            return np.ascontiguousarray(values, np.float32)
+        if self.weights == "float16":
+            return values.astype(np.float16).view(np.uint16)
+        codes = np.empty(len(values), np.uint8)
+        lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
+        return codes
 
 
 def encode(values: np.ndarray, weights: str) -> tuple[np.ndarray, np.ndarray]:
-    """Turn weights into codes and the table that decodes them.
+    """Return codes and their table."""
+    coder = Coder.of([values], weights)
+    return coder.encode(values), coder.table
 
-    ``int8`` keeps the sign and one of 127 magnitudes on a logarithmic scale, so that small and large weights
-    are equally exact (within 2 % for the usual span); ``float16`` is IEEE half precision.
-    """
-    if weights == "float32":
-        return np.ascontiguousarray(values, np.float32), np.zeros(1, np.float32)
-    if weights == "float16":
-        halves = values.astype(np.float16)
-        return halves.view(np.uint16), np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-    if weights != "int8":
-        raise BadConfig(f"weights must be float32, float16 or int8, but is {weights!r}")
-    size = np.abs(values)
-    high = float(size.max(initial=1e-6))
-    low = max(float(size.min(initial=high)), high / _INT8_RANGE)
-    step = max(np.log(high / low) / 127, 1e-9)
-    place = np.rint(np.log(np.maximum(size, low) / low) / step).astype(np.uint8)
-    magnitudes = low * np.exp(np.arange(128) * step)
-    return place + np.where(values < 0, np.uint8(128), np.uint8(0)), np.concatenate(
-        [magnitudes, -magnitudes]
-    ).astype(np.float32)
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    """Concatenate in the widest of the parts' types."""
+    kind = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
+    return np.concatenate([part.astype(kind, copy=False) for part in parts])
 
 
 def _narrow(array: np.ndarray, *, signed: bool = False) -> np.ndarray:

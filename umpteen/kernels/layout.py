@@ -94,3 +94,35 @@ def by_chunk(
                 lanes_out[to] = local[k] % LANES
                 codes_out[to] = codes[k]
             at = end
+
+
+@jit
+def run_offsets(ptr, run_ptr, run_chunk, run_last, offsets):
+    """Say where each feature's run of each chunk starts within its postings: ``offsets`` (features, chunks + 1).
+
+    Returns False if some feature has more postings than the type of ``offsets`` can count.
+    """
+    n_chunks = offsets.shape[1] - 1
+    for f in range(len(ptr) - 1):
+        if ptr[f + 1] - ptr[f] > 65535:
+            return False
+        at = 0
+        chunk = 0
+        for r in range(run_ptr[f], run_ptr[f + 1]):
+            while chunk <= run_chunk[r]:
+                offsets[f, chunk] = at
+                chunk += 1
+            at += run_last[r] + 1
+        while chunk <= n_chunks:
+            offsets[f, chunk] = at
+            chunk += 1
+    return True
+
+
+@jit
+def encode_log(values, low, per_step, codes):
+    """Encode sign and magnitude: code c < 128 stands for low · exp(c / per_step), c + 128 for its negative."""
+    for k in range(len(values)):
+        size = max(abs(values[k]), low)
+        place = np.int64(np.log(size / low) * per_step + np.float32(0.5))
+        codes[k] = min(place, 127) + (128 if values[k] < 0.0 else 0)

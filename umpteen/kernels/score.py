@@ -24,6 +24,8 @@ from umpteen.kernels.lanes import prefetch
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
 POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")
 IDENTITY, SIGMOID = 0, 5
+_STAGE = 3  # parents looked at before asking whether the next ones can still matter
+_NO_OFFSETS = np.empty((0, 0), np.uint16)
 _AHEAD = 4  # features of the query between asking for postings and using them
 
 
@@ -127,36 +129,68 @@ def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, l
 
 
 @inline
+def _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc):
+    for q in range(start, stop):
+        if q + 2 * _AHEAD < stop:
+            prefetch(ptr, indices[q + 2 * _AHEAD])
+            prefetch(offsets[indices[q + 2 * _AHEAD]], beam_ids[first])
+        if q + _AHEAD < stop:
+            coming = indices[q + _AHEAD]
+            at = ptr[coming] + offsets[coming, beam_ids[first]]
+            prefetch(local, at)
+            prefetch(codes, at)
+        value = values[q]
+        feature = indices[q]
+        at = ptr[feature]
+        for j in range(first, last):
+            parent = beam_ids[j]
+            base = j * widest
+            for k in range(at + offsets[feature, parent], at + offsets[feature, parent + 1]):
+                acc[base + local[k]] += value * weight(codes, table, k)
+
+
+@inline
 def _margins(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    beam_ids, n_beam, slot, acc,
+    offsets, beam_ids, first, last, slot, acc,
 ):  # fmt: skip
-    """Fill ``acc`` with the margins of the beam's children: by node if the level is whole, else beam by beam."""
+    """Fill ``acc`` with the margins of children of beam entries first..last.
+
+    They lie by node if the level is whole, else beam entry by beam entry. ``offsets`` is empty or says, for a
+    level in runs, where each feature's run of each chunk starts.
+    """
     node_at, parent_at, widest = spec[NODE_AT], spec[PARENT_AT], spec[WIDEST]
     if spec[WHOLE] == 1:
         for node in range(spec[NODES]):
             acc[node] = bias[node_at + node]
         _add_whole(indices, values, start, stop, ptr, local, codes, table, acc)
         return
-    for j in range(n_beam):
+    for j in range(first, last):
         parent = beam_ids[j]
-        slot[parent] = j * widest
         child = children[parent_at + parent]
         for c in range(children[parent_at + parent + 1] - child):
             acc[j * widest + c] = bias[node_at + child + c]
+    if offsets.shape[0] > 0:
+        _add_table(
+            indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc
+        )
+        return
+    for j in range(first, last):
+        slot[beam_ids[j]] = j * widest
     _add_runs(
         indices, values, start, stop, ptr, run_ptr[spec[RUN_ROW]], run_chunk, run_last, local, codes, table, slot, acc
     )
-    for j in range(n_beam):
+    for j in range(first, last):
         slot[beam_ids[j]] = -1
 
 
 @inline
-def _keep_best(spec, children, allowed, kind, beam_ids, beam_scores, n_beam, acc, ids, scores, room):
-    """Offer every child of the beam; return how many of at most ``room`` were kept."""
+def _keep_best(
+    spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, ids, scores, size, room
+):  # fmt: skip
+    """Offer every child of beam entries first..last; return how many of at most ``room`` are kept now."""
     node_at, parent_at = spec[NODE_AT], spec[PARENT_AT]
-    size = 0
-    for j in range(n_beam):
+    for j in range(first, last):
         parent = beam_ids[j]
         child = children[parent_at + parent]
         base = child if spec[WHOLE] == 1 else j * spec[WIDEST]
@@ -175,6 +209,34 @@ def _keep_best(spec, children, allowed, kind, beam_ids, beam_scores, n_beam, acc
     return size
 
 
+@inline
+def _descend(
+    indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
+    offsets, kind, allowed, beam_ids, beam_scores, n_beam, slot, acc, ids, scores, room,
+):  # fmt: skip
+    """Take one query one level down; return how many nodes were kept.
+
+    A child never scores more than its parent. Where runs can be found without scanning for them, parents are
+    taken a few at a time, best first, until the next one cannot change the result any more.
+    """
+    staged = offsets.shape[0] > 0 and spec[WHOLE] == 0 and kind != IDENTITY
+    size = 0
+    first = 0
+    while first < n_beam:
+        if staged and size == room and beam_scores[first] <= scores[size - 1]:
+            break
+        last = min(first + _STAGE, n_beam) if staged else n_beam
+        _margins(
+            indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes,
+            table, offsets, beam_ids, first, last, slot, acc,
+        )  # fmt: skip
+        size = _keep_best(
+            spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, ids, scores, size, room
+        )
+        first = last
+    return size
+
+
 @jit
 def accumulator_size(meta, beams):
     """Return how many margins one row needs at most."""
@@ -189,12 +251,13 @@ def accumulator_size(meta, beams):
 def search(
     indptr, indices, values, first, last,
     meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    beams, posts, allowed, labels_out, scores_out,
+    offsets, offset_level, beams, posts, allowed, labels_out, scores_out,
 ):  # fmt: skip
     """Beam-search rows first..last; write the best nodes of the last level and their scores.
 
     ``beams[l]`` nodes of level l are kept; the last level keeps as many as the output has columns.
-    ``allowed`` is one byte per node of every level (0 is skipped), or empty to allow all.
+    ``allowed`` is one byte per node of every level (0 is skipped), or empty to allow all. ``offsets`` belongs
+    to level ``offset_level``.
     """
     n_levels = len(meta)
     room = labels_out.shape[1]
@@ -209,15 +272,12 @@ def search(
         for level in range(n_levels):
             ids, beam_ids = beam_ids, ids
             scores, beam_scores = beam_scores, scores
-            n_beam = size
-            _margins(
+            size = _descend(
                 indices, values, indptr[row], indptr[row + 1], meta[level], children, bias, ptr[level],
-                run_ptr, run_chunk, run_last, local, codes, table, beam_ids, n_beam, slot, acc,
+                run_ptr, run_chunk, run_last, local, codes, table,
+                offsets if level == offset_level else offsets[:0], posts[level], allowed,
+                beam_ids, beam_scores, size, slot, acc, ids, scores, room if level == n_levels - 1 else beams[level],
             )  # fmt: skip
-            keep = room if level == n_levels - 1 else beams[level]
-            size = _keep_best(
-                meta[level], children, allowed, posts[level], beam_ids, beam_scores, n_beam, acc, ids, scores, keep
-            )
         for j in range(room):
             labels_out[row, j] = ids[j] if j < size else -1
             scores_out[row, j] = scores[j] if j < size else 0.0
@@ -227,7 +287,7 @@ def search(
 def search_level(
     indptr, indices, values, first, last, level,
     meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    kind, allowed, beam_in, beam_scores_in, labels_out, scores_out,
+    offsets, kind, allowed, beam_in, beam_scores_in, labels_out, scores_out,
 ):  # fmt: skip
     """Take rows first..last one level down: from ``beam_in`` (rows, b), padded by −1, to the output's columns."""
     room, n_in = labels_out.shape[1], beam_in.shape[1]
@@ -238,13 +298,10 @@ def search_level(
         n_beam = 0
         while n_beam < n_in and beam_in[row, n_beam] >= 0:
             n_beam += 1
-        _margins(
+        size = _descend(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
-            run_ptr, run_chunk, run_last, local, codes, table, beam_in[row], n_beam, slot, acc,
-        )  # fmt: skip
-        size = _keep_best(
-            spec, children, allowed, kind, beam_in[row], beam_scores_in[row], n_beam, acc,
-            labels_out[row], scores_out[row], room,
+            run_ptr, run_chunk, run_last, local, codes, table, offsets, kind, allowed,
+            beam_in[row], beam_scores_in[row], n_beam, slot, acc, labels_out[row], scores_out[row], room,
         )  # fmt: skip
         for j in range(size, room):
             labels_out[row, j] = -1
@@ -272,7 +329,8 @@ def score_pairs(
         low, high = parent_ptr[row], parent_ptr[row + 1]
         _margins(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
-            run_ptr, run_chunk, run_last, local, codes, table, parent_nodes[low:high], high - low, slot, acc,
+            run_ptr, run_chunk, run_last, local, codes, table, _NO_OFFSETS, parent_nodes[low:high], 0, high - low,
+            slot, acc,
         )  # fmt: skip
         for j in range(high - low):
             where[parent_nodes[low + j]] = j

@@ -19,6 +19,8 @@ import numpy as np
 from umpteen.kernels.jit import inline, jit
 from umpteen.kernels.lanes import LANES, axpy, dot
 
+_NEGLIGIBLE = np.float32(0.02)  # a move below this share of eps is not worth writing back
+
 
 @jit
 def gather(rows, indptr, indices, data, local):
@@ -128,9 +130,63 @@ def positives(node_ptr, node_rows, node_values, first, last, rows, where):
     return ptr, lanes, values
 
 
+@jit
+def sum_features(ptr, ids, values, private, dense, rows, sums):
+    """Add all rows up in ``sums`` (features, dense ones last); return the squared length of the sum.
+
+    The private features, which are not in ``sums``, count in that length.
+    """
+    n_dense = dense.shape[1]
+    for k in range(ptr[len(ptr) - 1]):
+        sums[ids[k]] += values[k]
+    total = np.float64(0.0)
+    for i in range(len(private)):
+        total += private[i]
+        for d in range(n_dense):
+            sums[len(sums) - n_dense + d] += dense[rows[i], d]
+    for f in range(len(sums)):
+        total += sums[f] * sums[f]
+    return total
+
+
+@jit
+def start(
+    ptr, ids, values, dense, dense_ids, rows, positive_ptr, positive_lane, n_lanes, negative_cost, bias,
+    sums, squared_length, weights, bias_weights, beta,
+):  # fmt: skip
+    """Begin where a label without positives ends, nearly: every negative row with the same small dual variable.
+
+    From zero, the first rows met take all the weight of pushing the bias to −1 and the sweeps that follow must
+    spread it over the others. The common value is the best one along that direction.
+    """
+    n, n_dense = len(rows), dense.shape[1]
+    dense_weights = weights[len(weights) - n_dense :]
+    common = np.float32(n / (squared_length + bias * bias * n * n + n * 0.5 / negative_cost))
+    for f in range(len(weights)):
+        for b in range(LANES):
+            weights[f, b] = -common * sums[f] if b < n_lanes else np.float32(0.0)
+    for b in range(LANES):
+        bias_weights[b] = -common * bias * n if b < n_lanes else np.float32(0.0)
+    step = np.zeros(LANES, np.float32)
+    for i in range(n):
+        for b in range(LANES):
+            beta[i, b] = -common if b < n_lanes else np.float32(0.0)
+        if positive_ptr[i] == positive_ptr[i + 1]:
+            continue
+        step[:] = 0.0
+        for p in range(positive_ptr[i], positive_ptr[i + 1]):
+            beta[i, positive_lane[p]] = 0.0
+            step[positive_lane[p]] = common
+        axpy(weights, ids, values, ptr[i], ptr[i + 1], step)
+        if n_dense > 0:
+            axpy(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, step)
+        for b in range(LANES):
+            bias_weights[b] += bias * step[b]
+
+
 @inline
 def _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step):
-    """Move the lanes of row i to their one-variable optima; return the largest move."""
+    """Find the moves of row i's lanes to their one-variable optima; return the largest."""
     moved = np.float32(0.0)
     for b in range(LANES):
         old = beta[i, b]
@@ -139,7 +195,6 @@ def _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
         new = old - (cost[b] * (score[b] - target[b]) + half * old) / (cost[b] * row_square + half)
         new = target[b] * max(target[b] * new, np.float32(0.0))
         step[b] = new - old if b < n_lanes else np.float32(0.0)
-        beta[i, b] = old + step[b]
         moved = max(moved, abs(step[b]))
     return moved
 
@@ -173,7 +228,6 @@ def _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step):
             if t < low or t > high:
                 t = np.float32(0.5) * (low + high)
         step[b] = target[b] * (cost[b] * sigma - alpha)
-        beta[i, b] += step[b]
         moved = max(moved, abs(step[b]))
     return moved
 
@@ -222,14 +276,15 @@ def solve(
                 moved = _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step)
             else:
                 moved = _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
-            if moved > 0.0:
+            n_steps += 1
+            violation = moved * row_square
+            if violation > _NEGLIGIBLE * eps:
                 axpy(weights, ids, values, ptr[i], ptr[i + 1], step)
                 if n_dense > 0:
                     axpy(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, step)
                 for b in range(LANES):
+                    beta[i, b] += step[b]
                     bias_weights[b] += bias * step[b]
-            n_steps += 1
-            violation = moved * row_square
             worst = max(worst, violation)
             # A row that hardly moved waits until the active ones have settled.
             if violation > eps:

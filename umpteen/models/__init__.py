@@ -16,8 +16,8 @@ from umpteen.models.warmup import warmup
 from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
 
 __all__ = [
-    "PLT", "RECIPES", "Bonsai", "DiSMEC", "Model", "Parabel", "Progress", "XRLinear", "create", "load", "silent",
-    "warmup",
+    "PLT", "RECIPES", "Bonsai", "DiSMEC", "Model", "Parabel", "Progress", "XRLinear", "create", "load",
+    "silent", "warmup",
 ]  # fmt: skip
 
 RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (XRLinear, Parabel, Bonsai, PLT, DiSMEC)}
@@ -32,7 +32,10 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
     16
     """
     if recipe not in RECIPES:
-        raise BadConfig(f"unknown recipe '{recipe}'{nearest(recipe, RECIPES)}; known are {', '.join(RECIPES)}")
+        known = ", ".join(RECIPES)
+        raise BadConfig(
+            f"the recipe must be one of {known}, but is {recipe!r}{nearest(str(recipe), RECIPES)}"
+        )
     cls = RECIPES[recipe]
     config: ModelConfig = update(cls.defaults(), settings or {})
     return cls(**{name: getattr(config, name) for name in SETTINGS})
@@ -41,7 +44,9 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
 def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:
     """Open a saved model of any recipe."""
     stored = store.read(path, mmap=mmap)
-    recipe = stored.config.get("recipe")
+    recipe = stored.config["recipe"]
     if recipe not in RECIPES:
-        raise BadModelFile(f"'{path}' holds a model of an unknown recipe, {recipe!r}; upgrade umpteen to open it")
+        raise BadModelFile(
+            f"'{path}' holds a model of the unknown recipe {recipe!r}; upgrade umpteen to open it"
+        )
     return RECIPES[recipe]._from_stored(stored)

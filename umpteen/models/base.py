@@ -15,7 +15,14 @@ import scipy.sparse as sp
 
 from umpteen import store
 from umpteen.config import (
-    LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig, difference, update,
+    LinearConfig,
+    ModelConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+    difference,
+    update,
 )  # fmt: skip
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
@@ -28,13 +35,12 @@ from umpteen.metrics import evaluate
 from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
-from umpteen.models.inputs import Targets, is_texts, read_targets, readable
+from umpteen.models.inputs import NO_DENSE, Targets, is_texts, one_row, read_targets, readable
 from umpteen.models.sklearn import SETTINGS, Contract
 from umpteen.models.training import Training, clear_stages
 from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree
 
-_NO_DENSE = np.zeros((1, 0), np.float32)
 _PROPOSED = 50  # labels each of several trees proposes at least: with fewer, the best one could depend on k
 _MOST_PREDICTED = 100  # labels of a row that predict looks at
 
@@ -132,11 +138,7 @@ class Model(Contract):
         """
         config = self.config
         matrix, targets = read_targets(Y, label_names)
-        X = readable(X)
-        if hasattr(X, "__len__") or hasattr(X, "shape"):
-            check_rows_match(X, matrix)  # before minutes of tf-idf
-        tfidf, features = _fit_features(X, config, progress)
-        _check_trainable(features, matrix, tfidf)
+        tfidf, features = _fit_features(readable(X), matrix, config, progress)
         name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
         heads = Training(features, matrix, config, tree, name_vectors, progress, checkpoint).heads()
         self._take(folder.Parts(config, targets, tfidf, features.shape[1], heads))
@@ -145,9 +147,7 @@ class Model(Contract):
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""
-        X, (matrix, _) = readable(X), read_targets(Y)
-        check_rows_match(X, matrix)
-        return Estimate.of(X, matrix, self.config)
+        return Estimate.of(readable(X), read_targets(Y)[0], self.config)
 
     # Prediction
 
@@ -174,15 +174,17 @@ class Model(Contract):
         if beam is not None and (not isinstance(beam, (int, np.integer)) or beam < 1):
             raise BadInput(f"beam must be a whole number of at least 1, but is {beam!r}")
         rows = self._rows(X)
-        wanted = None if allowed is None else self.targets_.ids(allowed)
-        workers = self._workers(threads)
+        workers, wanted = self._workers(threads), None
+        if allowed is not None:
+            wanted = self.targets_.ids(allowed)
+            # every node on the way leads to an allowed label, so as many nodes as labels are enough
+            beam = max(beam or self.config_.search.beam, min(k, len(wanted)))
         if len(self.heads_) == 1:
             top = _search(self.heads_[0], rows, k, beam, wanted, workers)
         else:
             each = max(2 * k, _PROPOSED)
-            top = merge(
-                [_search(head, rows, each, beam, wanted, workers) for head in self.heads_], self.config_.ensemble, k
-            )
+            tops = [_search(head, rows, each, beam, wanted, workers) for head in self.heads_]
+            top = merge(tops, self.config_.ensemble, k)
         return TopK(top.labels, top.scores, self.targets_.names)
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
@@ -248,7 +250,8 @@ class Model(Contract):
         The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
         """
         self._check_fitted()
-        folder.write(path, folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_))
+        parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_)
+        folder.write(path, parts)
         if getattr(self, "_checkpoint", None) is not None:
             clear_stages(self._checkpoint)
             self._checkpoint = None
@@ -271,10 +274,12 @@ class Model(Contract):
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         self._check_fitted()
+        settings = difference(self.config_, ModelConfig(recipe=self.recipe))
+        settings.pop("threads", None)  # a property of the machine, not of the model
         return {
             "recipe": self.recipe,
             "paper": self.paper,
-            "settings": difference(self.config_, ModelConfig(recipe=self.recipe)),
+            "settings": settings,
             "labels": len(self.labels_),
             "features": self.n_features_in_,
             "input": "texts" if self.tfidf_ is not None else "feature rows",
@@ -285,6 +290,14 @@ class Model(Contract):
         }
 
     # Fitted state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take up a pickled or copied model as a saved one: kernels are compiled for read-only arrays."""
+        self.__dict__.update(state)
+        if self.__sklearn_is_fitted__():
+            self.heads_ = [LinearTree(h.arrays, h.tree, h.n_features, h.search) for h in self.heads_]
+            if self.tfidf_ is not None:
+                self.tfidf_ = Tfidf.from_arrays(self.tfidf_.config, self.tfidf_.arrays())
 
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""
@@ -306,47 +319,46 @@ class Model(Contract):
         return n_threads(int(self.threads or 0) if threads is None else threads)
 
     def _rows(self, X: Any) -> Rows:
+        normalize = self.tfidf_ is None and self.config_.normalize
+        if (row := one_row(X, self.n_features_in_, normalize=normalize)) is not None:
+            return row
         X = readable(X)
         if is_texts(X):
             if self.tfidf_ is None:
-                raise BadInput("this model was trained on feature rows, so it cannot read texts; pass a matrix")
+                raise BadInput("this model was trained on feature rows and cannot read texts; pass a matrix")
             if len(X) == 1:
                 indices, values = self.tfidf_.transform_one(next(iter(X)))
-                return Rows(np.array([0, len(indices)]), indices, values, self.n_features_in_, _NO_DENSE)
+                return Rows(np.array([0, len(indices)]), indices, values, self.n_features_in_, NO_DENSE)
             return Rows.of(self.tfidf_.transform(X))
         if self.tfidf_ is not None and not hasattr(X, "shape"):
             raise BadInput("this model was trained on texts; pass a list of str, or rows of its tf-idf")
         features = as_csr(X)
         self._check_n_features(features.shape[1], self.n_features_in_)
-        if self.tfidf_ is None and self.config_.normalize:
-            features = normalize_rows(features)
-        return Rows.of(features)
+        return Rows.of(normalize_rows(features) if normalize else features)
 
 
-def _fit_features(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf | None, sp.csr_matrix]:
-    if is_texts(X):
+def _fit_features(
+    X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
+) -> tuple[Tfidf | None, sp.csr_matrix]:
+    """Turn what came in into rows; what could not be trained on is refused before texts are read."""
+    features = None if is_texts(X) else as_csr(X)
+    check_rows_match(X if features is None else features, matrix)
+    if matrix.shape[0] == 0:
+        raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
+    if features is not None and features.shape[1] == 0:
+        raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
+    if matrix.nnz == 0:
+        raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
+    if features is None:
         tfidf = Tfidf(config.tfidf, threads=config.threads)
         return tfidf, tfidf.fit_transform(X, progress=progress)
-    features = as_csr(X)
     return None, normalize_rows(features) if config.normalize else features
 
 
 def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
     if tfidf is None or targets.names is None:
-        raise BadConfig("tree.vectors needs texts and label names; use pifa, or fit on texts with named labels")
+        raise BadConfig("tree.vectors needs texts and label names; use pifa, or name the labels of texts")
     return tfidf.transform(targets.names)
-
-
-def _check_trainable(features: sp.csr_matrix, matrix: sp.csr_matrix, tfidf: Tfidf | None) -> None:
-    check_rows_match(features, matrix)
-    if features.shape[0] == 0:
-        raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
-    if features.shape[1] == 0 and tfidf is not None:
-        raise BadInput("no text has a term that is kept, so there is nothing to learn from; check texts and tfidf.min_df")
-    if features.shape[1] == 0:
-        raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required; add columns")
-    if matrix.nnz == 0:
-        raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
 
 
 def _search(
@@ -356,5 +368,7 @@ def _search(
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
     top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)
     labels, scores = np.where(top.labels >= 0, head.tree.order[top.labels], -1), top.scores
-    missing = ((0, 0), (0, k - top.k))
-    return TopK(np.pad(labels, missing, constant_values=-1), np.pad(scores, missing)) if top.k < k else TopK(labels, scores)
+    if top.k < k:
+        missing = ((0, 0), (0, k - top.k))
+        labels, scores = np.pad(labels, missing, constant_values=-1), np.pad(scores, missing)
+    return TopK(labels, scores)

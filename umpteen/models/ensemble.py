@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from umpteen.errors import BadInput
 from umpteen.metrics import evaluate
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge
-from umpteen.shortlist import TopK
+from umpteen.models.inputs import readable
+from umpteen.shortlist import TopK, check_k
 
 
 class Ensemble:
@@ -33,24 +36,32 @@ class Ensemble:
     [['red']]
     """
 
-    def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
+    def __init__(
+        self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None
+    ):
         if not models:
             raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
         first = models[0].labels_
         for number, model in enumerate(models):
             if model.labels_ != first:
                 raise BadInput(
-                    f"model {number} has {len(model.labels_)} labels that differ from the {len(first)} of model 0; "
-                    "train all models on the same labels"
+                    f"model {number} has {len(model.labels_)} labels that differ from the {len(first)} of "
+                    "model 0; train all models on the same labels"
                 )
+        nothing = TopK(np.zeros((0, 1)), np.zeros((0, 1)))
+        merge([nothing] * len(models), rule, 1, weights)  # a wrong rule or weight is told now
         self.models, self.rule, self.weights = list(models), rule, weights
 
-    def topk(self, X: Any, k: int = 10, *, beam: int | None = None, allowed: Any = None) -> TopK:
+    def topk(
+        self, X: Any, k: int = 10, *, beam: int | None = None, allowed: Any = None, threads: int | None = None
+    ) -> TopK:
         """Return the k best labels by the merged score; each model proposes 2k."""
-        tops = [model.topk(X, 2 * k, beam=beam, allowed=allowed) for model in self.models]
-        merged = merge(tops, self.rule, k, self.weights)
-        return TopK(merged.labels, merged.scores, tops[0].label_names)
+        check_k(k)
+        X = readable(X)
+        tops = [model.topk(X, 2 * k, beam=beam, allowed=allowed, threads=threads) for model in self.models]
+        return merge(tops, self.rule, k, self.weights)
 
     def evaluate(self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5)) -> dict[str, float]:
         """Return the metrics as percentages."""
-        return evaluate(self.topk(X, max(ks)), self.models[0]._targets(Y), ks=ks)
+        targets = self.models[0].targets_.encode(Y)
+        return evaluate(self.topk(X, max(ks)), targets, ks=ks)

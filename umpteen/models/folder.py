@@ -58,7 +58,9 @@ def read(stored: store.Stored) -> Parts:
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise BadModelFile(f"'{stored.path}' is not a complete umpteen model ({error}); save it again") from error
+        raise BadModelFile(
+            f"'{stored.path}' is not a whole umpteen model ({error}); save it again"
+        ) from error
 
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any]) -> Parts:
@@ -75,7 +77,8 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any]) -> Parts:
 
 
 def _head(arrays: Mapping[str, np.ndarray], n_features: int, config: ModelConfig) -> LinearTree:
-    return LinearTree({name: arrays[name] for name in LinearTree.KERNEL}, tree_from(arrays), n_features, config.search)
+    weights = {name: arrays[name] for name in LinearTree.KERNEL}
+    return LinearTree(weights, tree_from(arrays), n_features, config.search)
 
 
 def _labels(stored: store.Stored, n_labels: int) -> Labels:

@@ -36,15 +36,16 @@ class Contract:
         if not deep:
             return params
         config = self.config
-        parts = {name: getattr(config, name) for name in params if dataclasses.is_dataclass(getattr(config, name))}
+        parts = {name: getattr(config, name) for name in params}
         return params | {
             f"{name}__{field.name}": getattr(part, field.name)
             for name, part in parts.items()
+            if dataclasses.is_dataclass(part)
             for field in dataclasses.fields(part)
         }
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters, nested ones as ``tree__branching=16``; a fitted model takes them up in ``fit``."""
+        """Change parameters, nested ones as ``tree__branching=16``; the next ``fit`` uses them."""
         for key in sorted(params, key=lambda key: "__" in key):  # whole nouns first, then their parts
             name, _, inner = key.partition("__")
             known = self._parameters()
@@ -88,8 +89,8 @@ class Contract:
         """Refuse rows of another width, in scikit-learn's words and ours."""
         if n_features != expected:
             raise BadInput(
-                f"X has {n_features} features, but {type(self).__name__} is expecting {expected} features as input; "
-                "prepare the rows as for training"
+                f"X has {n_features} features, but {type(self).__name__} is expecting {expected} features "
+                "as input; prepare the rows as for training"
             )
 
 

@@ -60,7 +60,9 @@ class Training:
             rows, self.targets, tree, config.linear, config.search,
             seed=seed, threads=n_threads(config.threads), progress=progress, checkpoint=stages,
         )  # fmt: skip
-        return LinearTree.pack(levels, tree, rows.n_features, config.search, weights=config.store.weights)
+        return LinearTree.pack(
+            levels, tree, rows.n_features, config.search, weights=config.store.weights, threads=n_threads(config.threads)
+        )
 
     def _tree(self, seed: int, progress: Progress, stages: Checkpoint | None) -> LabelTree:
         if stages is not None and stages.has("tree"):
@@ -86,7 +88,9 @@ class Training:
         return lambda stage, done, total: self.progress(f"tree {number + 1}: {stage}", done, total)
 
     def _stages(self, number: int) -> Checkpoint | None:
-        return None if self.checkpoint is None else Checkpoint(Path(self.checkpoint, _TREE.format(number)), self.key)
+        if self.checkpoint is None:
+            return None
+        return Checkpoint(Path(self.checkpoint, _TREE.format(number)), self.key)
 
     @cached_property
     def key(self) -> str:
@@ -120,4 +124,4 @@ def tree_arrays(tree: LabelTree) -> dict[str, np.ndarray]:
 def tree_from(arrays: Mapping[str, np.ndarray]) -> LabelTree:
     """Undo ``tree_arrays``; other arrays are left alone."""
     n_levels = sum(name.startswith("starts-") for name in arrays)
-    return LabelTree(np.asarray(arrays["order"]), tuple(np.asarray(arrays[f"starts-{i}"]) for i in range(n_levels)))
+    return LabelTree(arrays["order"], tuple(arrays[f"starts-{level}"] for level in range(n_levels)))

@@ -1,4 +1,4 @@
-"""Compile every kernel once, so that the first real call does not pay for it (Dockerfiles, servers, benchmarks)."""
+"""Compile every kernel once, so that the first real call does not wait for it (images, servers, timings)."""
 
 from __future__ import annotations
 

@@ -46,4 +46,4 @@ class DiSMEC(Model):
 
     recipe = "dismec"
     paper = "Babbar, Schölkopf: DiSMEC (WSDM 2017)"
-    preset = {"tree.kind": "none", "linear.threshold": 0.05}
+    preset = {"tree.kind": "none", "linear.threshold": 0.05, "linear.eps": 0.03}

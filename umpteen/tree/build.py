@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen.config import TreeConfig
-from umpteen.engine import Progress, run, silent
+from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import lazy
 from umpteen.tree.tree import LabelTree
 
 Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
-# A splitter reorders a slice of labels in place and returns the sizes of its parts.
+# Cuts members into a number of parts by reordering them; the third argument keeps random choices apart.
 Splitter = Callable[[np.ndarray, int, int], np.ndarray]
+# Runs tasks 0..n-1, on threads and with progress as the caller wants.
+Runner = Callable[[Callable[[int], np.ndarray | None], int], list[Any]]
 
 
 def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
@@ -71,39 +75,56 @@ def build(
         return LabelTree.flat(n_labels)
     indices, data = vectors.indices.astype(np.int32, copy=False), vectors.data.astype(np.float32, copy=False)
     triplet = (vectors.indptr.astype(np.int64), indices, data)
-    splitter = _splitter(triplet, vectors.shape[1], config, seed)
     order = np.arange(n_labels, dtype=np.int32)
     bounds = np.array([0, n_labels])
     starts: list[np.ndarray] = []
-    n_nodes = 1
     for level, count in enumerate(counts):
-        pieces = run(
-            lambda i, bounds=bounds, count=count: _split(order, bounds[i], bounds[i + 1], count, splitter),
-            n_nodes,
-            threads=threads,
-            stage=f"tree level {level + 1}",
-            progress=progress,
-        )
+        runner = partial(run, threads=threads, stage=f"tree level {level + 1}", progress=progress)
+        if config.kind == "halving":
+            pieces = _halve_all(order, bounds, count, _Halving(triplet, vectors.shape[1], config, seed), runner)
+        else:
+            pieces = _split_all(order, bounds, count, _splitter(triplet, vectors.shape[1], config, seed), runner)
         sizes = [piece[piece > 0] for piece in pieces]
         starts.append(np.concatenate([[0], np.cumsum([len(s) for s in sizes])]).astype(np.int32))
         bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        n_nodes = len(bounds) - 1
     starts.append(bounds.astype(np.int32))
     return LabelTree(order, tuple(starts))
 
 
-def _split(order: np.ndarray, low: int, high: int, count: int, splitter: Splitter) -> np.ndarray:
-    members = order[low:high]
-    if len(members) <= 1:
-        return np.array([len(members)])
-    return splitter(members, min(count, len(members)), int(low))
+def _split_all(
+    order: np.ndarray, bounds: np.ndarray, count: int, splitter: Splitter, runner: Runner
+) -> list[np.ndarray]:
+    """Cut every slice of labels; return the sizes of each one's parts."""
+
+    def task(i: int) -> np.ndarray:
+        members = order[bounds[i] : bounds[i + 1]]
+        if len(members) <= 1:
+            return np.array([len(members)])
+        return splitter(members, min(count, len(members)), int(bounds[i]))
+
+    return runner(task, len(bounds) - 1)
+
+
+def _halve_all(
+    order: np.ndarray, bounds: np.ndarray, count: int, halving: _Halving, runner: Runner
+) -> list[np.ndarray]:
+    """The same by repeated halving: all halves of one round are independent, so they run together."""
+    pieces = [_even(int(n), min(count, max(int(n), 1))) for n in np.diff(bounds)]
+    waiting = [(int(low), sizes) for low, sizes in zip(bounds, pieces, strict=False)]
+    while waiting := [(low, sizes) for low, sizes in waiting if len(sizes) > 1]:
+        runner(lambda i, waiting=waiting: halving(order, *waiting[i]), len(waiting))
+        waiting = [half for low, sizes in waiting for half in _halves(low, sizes)]
+    return pieces
+
+
+def _halves(low: int, sizes: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    middle = len(sizes) // 2
+    return [(low, sizes[:middle]), (low + int(sizes[:middle].sum()), sizes[middle:])]
 
 
 def _splitter(triplet: Triplet, n_features: int, config: TreeConfig, seed: int) -> Splitter:
     if config.kind == "random":
         return lambda members, count, salt: _split_random(members, count, seed + salt)
-    if config.kind == "halving":
-        return _Halving(triplet, n_features, config, seed)
     return _KMeans(triplet, n_features, config, seed, balanced=config.kind == "kmeans")
 
 
@@ -118,32 +139,18 @@ def _split_random(members: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 class _Halving:
-    """Balanced 2-means, repeated until there are enough parts; sizes stay even for any number of parts."""
+    """Balanced 2-means of one slice of labels."""
 
     def __init__(self, triplet: Triplet, n_features: int, config: TreeConfig, seed: int):
-        self.triplet, self.n_features, self.config, self.seed = triplet, n_features, config, seed
-        self.scratch: list[np.ndarray] = []  # zeroed tables, one per thread in flight
+        self.triplet, self.config, self.seed = triplet, config, seed
+        self.scratch = Pool(lambda: np.zeros((n_features, 2), np.float32))  # kernels leave it zeroed
 
-    def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:
-        sizes = _even(len(members), count)
-        try:
-            sums = self.scratch.pop()
-        except IndexError:  # asking first would race with other threads
-            sums = np.zeros((self.n_features, 2), np.float32)
-        self._halve(members, sizes, salt, sums)
-        self.scratch.append(sums)
-        return sizes
-
-    def _halve(self, members: np.ndarray, sizes: np.ndarray, salt: int, sums: np.ndarray) -> None:
-        if len(sizes) <= 1:
-            return
-        middle = len(sizes) // 2
-        n_left = int(sizes[:middle].sum())
-        lazy.cluster.halve(
-            *self.triplet, members, n_left, self.seed + salt, self.config.max_iter, self.config.tolerance, sums
-        )
-        self._halve(members[:n_left], sizes[:middle], salt, sums)
-        self._halve(members[n_left:], sizes[middle:], salt + n_left, sums)
+    def __call__(self, order: np.ndarray, low: int, sizes: np.ndarray) -> None:
+        members, n_left = order[low : low + int(sizes.sum())], int(sizes[: len(sizes) // 2].sum())
+        with self.scratch.borrow() as sums:
+            lazy.cluster.halve(
+                *self.triplet, members, n_left, self.seed + low, self.config.max_iter, self.config.tolerance, sums
+            )
 
 
 class _KMeans:

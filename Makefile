@@ -1,0 +1,36 @@
+# Every target sets up what it needs in .venv; nothing else has to be installed but Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DATA ?= ../shared/data
+
+.PHONY: demo test lint bench docs clean
+
+demo: $(VENV)/run.stamp  ## train and show the main job on the embedded data
+	$(BIN)/umpteen demo -o demo-model
+
+test: $(VENV)/dev.stamp  ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp  ## style, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check umpteen tests benchmarks scripts examples
+	$(BIN)/pyrefly check umpteen
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp  ## measure against the peers; DATA=folder with the datasets
+	$(PIP) -r benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks.run --data $(DATA)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache demo-model
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	$(PIP) --editable ".[data]" -r tests/requirements.txt
+	@touch $@

@@ -1,0 +1,112 @@
+"""Data with a known structure, and every recipe fitted on it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from umpteen.data.labels import Labels
+from umpteen.models import RECIPES, Model, create
+
+N_TOPICS, N_PER_TOPIC = 6, 10
+N_LABELS = N_TOPICS * N_PER_TOPIC
+SMALL = {"tree.leaf_size": 8, "tree.branching": 4, "threads": 1}  # several levels over sixty labels
+
+
+@dataclass(frozen=True)
+class Made:
+    """Texts whose labels are given away by keywords: ten labels to a topic, one to three labels to a text."""
+
+    texts: list[str]
+    lists: list[list[str]]
+    labels: Labels
+    Y: sp.csr_matrix
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def make(n_rows: int, seed: int) -> Made:
+    """Write texts: two of the three keywords of each label, a word of each topic, and noise."""
+    rng = np.random.default_rng(seed)
+    names = [f"label {label:02}" for label in range(N_LABELS)]
+    texts, lists = [], []
+    for row in range(n_rows):
+        topic = rng.integers(N_TOPICS)
+        chosen = topic * N_PER_TOPIC + rng.choice(N_PER_TOPIC, rng.integers(1, 4), replace=False)
+        chosen = {row % N_LABELS} if row < N_LABELS else set(chosen.tolist())  # every label occurs
+        words = [f"key{label}x{part}" for label in chosen for part in rng.choice(3, 2, replace=False)]
+        words += [f"topic{label // N_PER_TOPIC}" for label in chosen]
+        words += [f"noise{number}" for number in rng.integers(0, 200, 6)]
+        rng.shuffle(words)
+        texts.append(" ".join(words))
+        lists.append(sorted(names[label] for label in chosen))
+    labels = Labels(names)
+    return Made(texts, lists, labels, labels.encode(lists))
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    """The training data."""
+    return make(600, seed=1)
+
+
+@pytest.fixture(scope="session")
+def held_out() -> Made:
+    """Texts that were not trained on."""
+    return make(150, seed=2)
+
+
+@pytest.fixture(scope="session")
+def small() -> Callable[..., Model]:
+    """Make an untrained model with several levels."""
+
+    def build(recipe: str, **settings: Any) -> Model:
+        return create(recipe, SMALL | settings)
+
+    return build
+
+
+@pytest.fixture(params=list(RECIPES))
+def recipe(request: pytest.FixtureRequest) -> str:
+    """Every recipe in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def fitted(made: Made, small: Callable[..., Model]) -> Callable[[str], Model]:
+    """Return a recipe's model of the texts, trained once; do not change it."""
+    models: dict[str, Model] = {}
+
+    def get(recipe: str) -> Model:
+        if recipe not in models:
+            models[recipe] = small(recipe).fit(made.texts, made.lists)
+        return models[recipe]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def rows(made: Made, fitted: Callable[[str], Model]) -> sp.csr_matrix:
+    """The training texts as tf-idf rows."""
+    return fitted("xr-linear").tfidf_.transform(made.texts)
+
+
+@pytest.fixture
+def files() -> Callable[[Path], dict[str, bytes]]:
+    """Read a folder: every file's bytes by its name."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(Path(folder).rglob("*"))
+            if path.is_file()
+        }
+
+    return read

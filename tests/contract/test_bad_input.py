@@ -1,0 +1,352 @@
+"""Every mistake gets a sentence with the rule, the value and the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import umpteen
+from umpteen import LabelTree, XRLinear
+from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
+from umpteen.models import RECIPES, Model, create
+from umpteen.store import SaveFailed
+
+from .conftest import N_LABELS, Made
+
+Fitted = Callable[[str], Model]
+TEXTS, LISTS = ["red apple", "green pear", "red cherry"], [["red"], ["green"], ["red"]]
+
+
+def with_value(value: float) -> np.ndarray:
+    X = np.eye(3)
+    X[1, 2] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "message"),
+    [
+        (TEXTS, LISTS[:2], "Y has 2 rows but X has 3; pass one label row per text"),
+        (np.eye(3), LISTS[:2], "Y has 2 rows but X has 3; pass one label row per text"),
+        (iter(TEXTS), LISTS[:2], "Y has 2 rows but X has 3; pass one label row per text"),
+        (TEXTS, None, "target y is None; pass a list of labels per row"),
+        (TEXTS, "red", "labels must be one list per row or a matrix, but are a str"),
+        (TEXTS, [["red"], [None], []], "a label must be text or a whole number, but row 1 has None"),
+        (TEXTS, [["red"], None, []], r"labels of row 1 must be a list, but are None; pass \[\] for none"),
+        (TEXTS, [["red"], "green", []], "labels of row 1 must be a list, but are 'green'"),
+        (TEXTS, [[], [], []], "no row has a label.*check that labels were read"),
+        (TEXTS, np.zeros((3, 4)), "no row has a label"),
+        (TEXTS, -np.eye(3), r"Y holds -1 at row 0, column 0; use 0 for no and 1 for yes"),
+        (TEXTS, with_value(np.nan), "Y holds NaN at row 1, column 2; remove or replace it"),
+        (TEXTS, [0.5, 1.5, 2.0], "Unknown label type: continuous. Labels must be text or whole numbers"),
+        (TEXTS, np.array([0.0, np.nan, 1.0]), "y contains NaN or infinity; remove those rows"),
+        (TEXTS, np.array(["a", None, "b"], object), "but row 1 has None"),
+        (TEXTS, np.array([1, 2, 3], "M8[s]"), "text or whole numbers, but are datetime64.*convert them"),
+        ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
+        (7, LISTS, "X must be a list of texts or a matrix, but is a int"),
+        (["red", None, "green"], LISTS, "text 1 is NoneType"),
+        ([None, "red", "green"], LISTS, "text 0 is NoneType"),
+        ([b"red", b"green", b"blue"], LISTS, "text 0 is bytes"),
+        (["", "!", "?"], LISTS, "no word n-gram in any of 3 texts; pass texts with words"),
+        ([], [], "X has 0 samples; pass at least one row"),
+        (np.zeros((0, 3)), np.zeros((0, 2)), "X has 0 samples"),
+        (np.zeros((3, 0)), LISTS, r"X has 0 feature\(s\)"),
+        (np.arange(3.0), LISTS, "X must have two dimensions.*Reshape your data"),
+        (with_value(np.nan), LISTS, "X holds NaN at row 1, column 2; remove or replace it"),
+        (with_value(np.inf), LISTS, "X holds infinity.*at row 1, column 2; remove or replace it"),
+        (with_value(1e60), LISTS, "X holds infinity.*too large for float32"),
+        (sp.csr_matrix(with_value(np.nan)), LISTS, "X holds NaN at row 1, column 2"),
+        (np.eye(3) * 1j, LISTS, "Complex data not supported"),
+        ([[1, 2], [3], [4, 5]], LISTS, "X must be a matrix of numbers with rows of equal length"),
+        (np.array([["a", "b"]] * 3), LISTS, "X must hold numbers.*pass texts as a list of str"),
+    ],
+)  # fmt: skip
+def test_data_that_cannot_be_trained_on(X: Any, Y: Any, message: str) -> None:
+    model = XRLinear(threads=1)
+    with pytest.raises(BadInput, match=message):
+        model.fit(X, Y)
+    assert not hasattr(model, "heads_")
+
+
+def test_a_broken_sparse_matrix_is_refused() -> None:
+    X = sp.csr_matrix(np.eye(3))
+    X.indices[1] = 99
+    with pytest.raises(BadInput, match="X has an index 99, outside 0 to 2"):
+        XRLinear(threads=1).fit(X, LISTS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"label_names": ["red", "green", "blue"]},
+            r"Y has 2 columns but there are 3 names; name each column",
+        ),
+        ({"label_names": ["red", "red"]}, "'red' occurs twice"),
+        (
+            {"tree": LabelTree.flat(5)},
+            "the tree has 5 labels but Y has 2 columns; pass a tree over the columns",
+        ),
+    ],
+)
+def test_names_and_trees_must_fit_the_columns(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        XRLinear(threads=1).fit(TEXTS, np.array([[1, 0], [0, 1], [1, 0]]), **settings)
+
+
+def test_a_label_outside_the_given_vocabulary_is_named() -> None:
+    with pytest.raises(BadInput, match="'green', none of the 2 known ones; did you mean 'greem'"):
+        XRLinear(threads=1).fit(TEXTS, LISTS, label_names=["greem", "red"])
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: create("xr-linea"), "recipe must be one of xr-linear.*did you mean 'xr-linear'"),
+        (lambda: create("xr-linear", {"tree.branchin": 4}), "branchin'; did you mean '.*branching'"),
+        (lambda: create("plt", {"linear": {"lose": "x"}}), "'lose'; did you mean 'loss'"),
+        (lambda: create("plt", {"linear.loss": "hinge"}), "one of squared-hinge, logistic, but is 'hinge'"),
+        (lambda: create("plt", {"trees": 0}), "trees must be at least 1, but is 0"),
+        (lambda: create("plt", {"seed": 1.5}), "seed must be a whole number, but is 1.5"),
+        (lambda: XRLinear(tree={"branching": 1}).fit(TEXTS, LISTS), "branching must be at least 2, but is 1"),
+        (lambda: XRLinear(tree={"branchin": 4}).fit(TEXTS, LISTS), "'branchin'; did you mean 'branching'"),
+        (lambda: XRLinear(tree=16).fit(TEXTS, LISTS), "tree must be a TreeConfig or a dict, but is 16"),
+        (lambda: XRLinear().set_params(tree__branchin=4), "branchin'; did you mean '.*branching'"),
+        (lambda: XRLinear().set_params(treee__branching=4), "'treee__branching'; did you mean 'tree'"),
+        (lambda: XRLinear().set_params(seed__x=4), "setting 'seed' has no parts"),
+        (lambda: XRLinear(tree={"kind": "given", "leaf_size": 1}).fit(TEXTS, LISTS), "no tree was passed"),
+        (lambda: XRLinear(tree={"vectors": "names"}).fit(np.eye(3), LISTS), "needs texts and label names"),
+    ],
+)  # fmt: skip
+def test_wrong_settings(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        make()
+
+
+def test_a_refused_parameter_changes_nothing() -> None:
+    model = XRLinear(tree={"branching": 4})
+    with pytest.raises(BadConfig):
+        model.set_params(tree__branchin=8)
+    assert model.get_params(deep=False) == XRLinear(tree={"branching": 4}).get_params(deep=False)
+
+
+# Prediction
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: model.topk(TEXTS),
+        lambda model: model.predict(TEXTS),
+        lambda model: model.decision_function(TEXTS),
+        lambda model: model.score(TEXTS, LISTS),
+        lambda model: model.evaluate(TEXTS, LISTS),
+        lambda model: model.score_labels(TEXTS, np.eye(3)),
+        lambda model: model.save("nowhere"),
+        lambda model: model.describe(),
+        lambda model: model.labels_,
+        lambda model: model.classes_,
+    ],
+)
+def test_nothing_works_before_fit(recipe: str, ask: Callable[[Model], Any]) -> None:
+    with pytest.raises(NotFitted, match=f"this {RECIPES[recipe].__name__} is not fitted yet; call fit first"):
+        ask(RECIPES[recipe]())
+    assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True])
+def test_k_must_be_a_whole_number(recipe: str, fitted: Fitted, k: Any) -> None:
+    with pytest.raises(BadInput, match="k must be a whole number of at least 1, but is"):
+        fitted(recipe).topk(TEXTS, k)
+
+
+@pytest.mark.parametrize("beam", [0, -1, 1.5])
+def test_beam_must_be_a_whole_number(fitted: Fitted, beam: Any) -> None:
+    with pytest.raises(BadInput, match="beam must be a whole number of at least 1, but is"):
+        fitted("xr-linear").topk(TEXTS, 1, beam=beam)
+
+
+def test_rows_of_another_width_are_refused(recipe: str, small: Callable[..., Model]) -> None:
+    model = small(recipe).fit(np.eye(3), LISTS)
+    name = type(model).__name__
+    message = (
+        f"X has 4 features, but {name} is expecting 3 features as input; prepare the rows as for training"
+    )
+    for X in (np.ones((2, 4)), sp.csr_matrix(np.ones((1, 4)))):
+        with pytest.raises(BadInput, match=message):
+            model.topk(X)
+
+
+def test_values_that_are_not_numbers_are_refused(recipe: str, small: Callable[..., Model]) -> None:
+    model = small(recipe).fit(np.eye(3), LISTS)
+    for value, word in ((np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")):
+        with pytest.raises(BadInput, match=f"X holds {word}.* at row 1, column 2; remove or replace it"):
+            model.topk(with_value(value))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("data", [1.0, np.nan], "X holds NaN at row 0, column 2"),
+        ("data", [np.inf, 1.0], "X holds infinity.* at row 0, column 0"),
+        ("indices", [0, 7], "X has an index 7, outside 0 to 2"),
+        ("indices", [-1, 2], "X has an index -1, outside 0 to 2"),
+        ("indptr", [0, 3], "X.indptr must rise from 0 to at most 2"),
+    ],
+)
+def test_a_broken_single_row_is_refused(part: str, value: list[float], message: str) -> None:
+    model = XRLinear(threads=1).fit(np.eye(3), LISTS)
+    X = sp.csr_matrix(np.array([[1.0, 0.0, 1.0]]))
+    getattr(X, part)[:] = value
+    with pytest.raises(BadInput, match=message):
+        model.topk(X)
+
+
+def test_an_unsorted_single_row_is_sorted() -> None:
+    model = XRLinear(threads=1).fit(np.eye(3), LISTS)
+    X = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 0]), np.array([0, 3])), shape=(1, 3))
+    np.testing.assert_array_equal(model.topk(X).scores, model.topk(np.array([[5.0, 0.0, 1.0]])).scores)
+
+
+def test_texts_for_a_model_of_rows_and_the_reverse(recipe: str, small: Callable[..., Model]) -> None:
+    of_rows = small(recipe).fit(np.eye(3), LISTS)
+    with pytest.raises(BadInput, match="trained on feature rows and cannot read texts; pass a matrix"):
+        of_rows.topk(TEXTS)
+    of_texts = small(recipe).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match="trained on texts; pass a list of str"):
+        of_texts.topk([[0.0, 1.0]])
+    with pytest.raises(
+        BadInput, match=f"X has 3 features, but .* expecting {of_texts.n_features_in_} features"
+    ):
+        of_texts.topk(np.eye(3))
+    with pytest.raises(BadInput, match=r"a single text was passed; wrap it: \[text\]"):
+        of_texts.topk("red apple")
+    with pytest.raises(BadInput, match="text 1 is int"):
+        of_texts.topk(["red", 3])
+    with pytest.raises(BadInput, match="is NoneType"):
+        of_texts.topk([None, "red"])
+
+
+def test_truth_that_does_not_match(fitted: Fitted, made: Made) -> None:
+    model = fitted("xr-linear")
+    with pytest.raises(BadInput, match="Y has 2 rows but X has 3"):
+        model.evaluate(made.texts[:3], made.lists[:2])
+    with pytest.raises(BadInput, match="Y has 2 rows but X has 3"):
+        model.score(made.texts[:3], made.lists[:2])
+    with pytest.raises(
+        BadInput, match="Y has 2 columns but the model has 60 labels; pass one column per label"
+    ):
+        model.evaluate(made.texts[:3], np.ones((3, 2)))
+
+
+def test_pairs_that_do_not_match(fitted: Fitted, made: Made) -> None:
+    model = fitted("xr-linear")
+    with pytest.raises(
+        BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"
+    ):
+        model.score_labels(made.texts[:3], np.ones((3, 5)))
+    with pytest.raises(BadInput, match="pairs has 2 rows but X has 3"):
+        model.score_labels(made.texts[:3], np.ones((2, N_LABELS)))
+
+
+# The disk
+
+
+def test_a_model_of_another_recipe_says_how_to_open_it(fitted: Fitted, tmp_path: Path) -> None:
+    fitted("parabel").save(tmp_path / "m")
+    with pytest.raises(BadModelFile, match=r"holds a parabel model; open it with umpteen\.load"):
+        XRLinear.load(tmp_path / "m")
+
+
+def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(format=99), "written by a newer umpteen .*upgrade with pip"),
+        (lambda c: c.update(recipe="xr-quantum"), "unknown recipe 'xr-quantum'; upgrade umpteen to open it"),
+        (lambda c: c["settings"].update(novelty=1), "not a whole umpteen model .*'novelty'"),
+        (lambda c: c["settings"]["tree"].update(branching=0), "branching must be at least 2"),
+        (lambda c: c["meta"].pop("n_features"), "not a whole umpteen model .*'n_features'.*save it again"),
+        (lambda c: c["meta"].update(n_features="many"), "not a whole umpteen model"),
+        (lambda c: c["meta"].update(n_features=3), "its tf-idf has .* terms where 3 were saved"),
+        (lambda c: c["meta"].update(n_labels=3), "it names 60 labels where 3 were saved"),
+        (lambda c: c["meta"].update(trees=2), "has no arrays 'tree-1'"),
+        (lambda c: c["meta"].update(trees=0), "do not fit its 60 labels"),
+        (lambda c: c["meta"].update(targets={"kin": "lists"}), "not a whole umpteen model"),
+        (lambda c: c.pop("meta"), "'meta' is missing"),
+    ],
+)
+def test_a_foreign_or_damaged_config_is_refused(
+    fitted: Fitted, tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    fitted("xr-linear").save(tmp_path / "m")
+    _change(tmp_path / "m", change)
+    with pytest.raises(BadModelFile, match=message):
+        umpteen.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("stem", ["tree-0", "tfidf", "labels"])
+def test_a_truncated_file_is_named(fitted: Fitted, tmp_path: Path, stem: str) -> None:
+    fitted("xr-linear").save(tmp_path / "m")
+    victim = next((tmp_path / "m").glob(f"{stem}-*"))
+    victim.write_bytes(victim.read_bytes()[:-5])
+    for mmap in (True, False):
+        with pytest.raises(BadModelFile, match=f"{victim.name}.*truncated or damaged.*save the model again"):
+            umpteen.load(tmp_path / "m", mmap=mmap)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadModelFile, match="does not exist; check the path"):
+        umpteen.load(tmp_path / "no such model")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadModelFile, match="is a file, not a folder"):
+        umpteen.load(tmp_path / "file")
+    with pytest.raises(BadModelFile, match="no umpteen model"):
+        umpteen.load(tmp_path)
+
+
+def test_a_foreign_folder_is_not_written_to(fitted: Fitted, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput):
+        fitted("xr-linear").save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_full_disk_keeps_the_old_model(
+    fitted: Fitted, made: Made, tmp_path: Path, files: Callable[[Path], dict[str, bytes]], monkeypatch: Any
+) -> None:
+    fitted("xr-linear").save(tmp_path / "m")
+    before = files(tmp_path / "m")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SaveFailed, match="No space left on device; what was there before is unchanged"):
+        fitted("parabel").save(tmp_path / "m")
+    monkeypatch.undo()
+    assert files(tmp_path / "m") == before
+    assert umpteen.load(tmp_path / "m").topk(made.texts[:1], 1).names
+
+
+def test_a_model_outlives_its_folder(fitted: Fitted, made: Made, tmp_path: Path) -> None:
+    fitted("xr-linear").save(tmp_path / "m")
+    opened = umpteen.load(tmp_path / "m", mmap=False)
+    shutil.rmtree(tmp_path / "m")
+    assert opened.topk(made.texts[:1], 1).names == fitted("xr-linear").topk(made.texts[:1], 1).names

@@ -1,0 +1,73 @@
+"""Ensembles of any fitted models, and the trees inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from umpteen import Ensemble, XRLinear
+from umpteen.errors import BadConfig, BadInput, NotFitted
+from umpteen.models import RECIPES, Model
+from umpteen.models.ensemble_rules import RULES
+
+from .conftest import N_LABELS, Made
+
+Fitted = Callable[[str], Model]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_all_recipes_vote(fitted: Fitted, held_out: Made, rule: str) -> None:
+    ensemble = Ensemble([fitted(recipe) for recipe in RECIPES], rule=rule)
+    assert ensemble.evaluate(held_out.texts, held_out.lists)["P@1"] > 95
+    top = ensemble.topk(iter(held_out.texts), 3)
+    assert top.labels.shape == (len(held_out), 3)
+    assert top.names[0]
+
+
+def test_one_model_alone_is_itself(fitted: Fitted, held_out: Made) -> None:
+    model = fitted("xr-linear")
+    np.testing.assert_array_equal(
+        Ensemble([model]).topk(held_out.texts, 5).labels, model.topk(held_out.texts, 5).labels
+    )
+
+
+def test_weights_decide(fitted: Fitted, held_out: Made) -> None:
+    models = [fitted("xr-linear"), fitted("plt")]
+    only_first = Ensemble(models, weights=[1, 0]).topk(held_out.texts, 1)
+    np.testing.assert_array_equal(only_first.labels, models[0].topk(held_out.texts, 1).labels)
+
+
+def test_allowed_holds_for_all(fitted: Fitted, held_out: Made) -> None:
+    ensemble = Ensemble([fitted("xr-linear"), fitted("parabel")])
+    top = ensemble.topk(held_out.texts, 3, allowed=["label 03", "label 40"], threads=2)
+    assert set(top.labels.ravel().tolist()) == {3, 40, -1}
+
+
+def test_mistakes_are_told_when_the_ensemble_is_made(fitted: Fitted) -> None:
+    model = fitted("xr-linear")
+    with pytest.raises(BadInput, match="at least one model; pass a list of fitted models"):
+        Ensemble([])
+    with pytest.raises(NotFitted, match="this XRLinear is not fitted yet; call fit first"):
+        Ensemble([model, XRLinear()])
+    with pytest.raises(BadConfig, match="did you mean 'average'"):
+        Ensemble([model], rule="averge")
+    with pytest.raises(BadConfig, match="one weight per model"):
+        Ensemble([model, model], weights=[1])
+    other = XRLinear(threads=1).fit(["red apple", "green pear"], [["x"], ["y"]])
+    with pytest.raises(
+        BadInput, match=f"model 1 has 2 labels that differ from the {N_LABELS} of model 0; train"
+    ):
+        Ensemble([model, other])
+    with pytest.raises(BadInput, match="k must be a whole number"):
+        Ensemble([model]).topk(["a"], 0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_trees_of_one_model_vote_by_the_rule(
+    small: Callable[..., Model], made: Made, held_out: Made, rule: str
+) -> None:
+    model = small("parabel", ensemble=rule).fit(made.texts, made.lists)
+    assert len(model.heads_) == 3
+    assert model.evaluate(held_out.texts, held_out.lists)["P@1"] > 95

@@ -1,0 +1,194 @@
+"""Interrupted training: nothing is lost, nothing is half done, and going on gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import umpteen
+from umpteen import LabelTree
+from umpteen.models import Model
+
+from .conftest import N_LABELS, Made
+
+Small = Callable[..., Model]
+Files = Callable[[Path], dict[str, bytes]]
+
+
+class Watcher:
+    """A progress callback that notes the stages and may press Ctrl-C at one of them."""
+
+    def __init__(self, stop_at: str = "", stop_when_done: bool = False):
+        self.stages: list[str] = []
+        self.stop_at, self.stop_when_done = stop_at, stop_when_done
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self.stages:
+            self.stages.append(stage)
+        if stage == self.stop_at and done == (total if self.stop_when_done else 0):
+            raise KeyboardInterrupt
+
+    @property
+    def trained(self) -> list[str]:
+        """Stages of training, not those of reading the texts."""
+        return [stage for stage in self.stages if "level" in stage]
+
+
+def interrupt(
+    model: Model, made: Made, stage: str, checkpoint: Path | None, *, when_done: bool = False
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(made.texts, made.lists, progress=Watcher(stage, when_done), checkpoint=checkpoint)
+
+
+@pytest.fixture
+def whole(recipe: str, small: Small, made: Made, tmp_path: Path) -> tuple[Path, list[str]]:
+    """A model trained without interruption, saved, and its stages."""
+    watcher = Watcher()
+    small(recipe).fit(made.texts, made.lists, progress=watcher).save(tmp_path / "whole")
+    return tmp_path / "whole", watcher.trained
+
+
+@pytest.mark.parametrize(("threads", "when_done"), [(1, False), (2, True)])
+def test_going_on_after_any_stage_gives_the_same_bytes(
+    recipe: str, small: Small, made: Made, tmp_path: Path, files: Files, whole: tuple[Path, list[str]],
+    threads: int, when_done: bool,
+) -> None:  # fmt: skip
+    saved, stages = whole
+    for number, stage in enumerate(stages[:: max(1, len(stages) // 4)]):
+        folder, target = tmp_path / f"stages {number}", tmp_path / f"resumed {number}"
+        interrupt(small(recipe, threads=threads), made, stage, folder, when_done=when_done)
+        small(recipe).fit(made.texts, made.lists, checkpoint=folder).save(target)
+        assert files(target) == files(saved)
+
+
+def test_finished_stages_are_not_trained_again(recipe: str, small: Small, made: Made, tmp_path: Path) -> None:
+    first, second = Watcher(), Watcher()
+    small(recipe).fit(made.texts, made.lists, progress=first, checkpoint=tmp_path / "stages")
+    assert first.trained
+    model = small(recipe).fit(made.texts, made.lists, progress=second, checkpoint=tmp_path / "stages")
+    assert second.trained == []  # a run that died before it could save does not start over
+    assert model.evaluate(made.texts, made.lists)["P@1"] > 90
+
+
+def test_the_last_interrupted_stage_is_where_it_goes_on(small: Small, made: Made, tmp_path: Path) -> None:
+    watcher = Watcher()
+    small("xr-linear").fit(made.texts, made.lists, progress=watcher)
+    assert len(watcher.trained) >= 4  # levels of the tree, then the levels' weights
+    interrupt(small("xr-linear"), made, watcher.trained[-1], tmp_path / "stages")
+    resumed = Watcher()
+    small("xr-linear").fit(made.texts, made.lists, progress=resumed, checkpoint=tmp_path / "stages")
+    assert resumed.trained == watcher.trained[-1:]
+
+
+def test_stages_are_removed_when_the_model_is_saved(
+    recipe: str, small: Small, made: Made, tmp_path: Path
+) -> None:
+    stages = tmp_path / "stages"
+    model = small(recipe).fit(made.texts, made.lists, checkpoint=stages)
+    assert any(stages.rglob("*.safetensors"))
+    model.save(tmp_path / "model")
+    assert not stages.exists()
+    model.save(tmp_path / "model")  # nothing left to remove
+
+
+def test_other_files_in_the_folder_are_left_alone(small: Small, made: Made, tmp_path: Path) -> None:
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages" / "notes.txt").write_text("mine")
+    model = small("parabel").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    model.save(tmp_path / "model")
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("change", ["labels", "texts", "settings", "seed", "tree"])
+def test_stages_of_other_work_are_not_used(
+    small: Small, made: Made, tmp_path: Path, files: Files, change: str
+) -> None:
+    stages = tmp_path / "stages"
+    flat = LabelTree.flat(N_LABELS)
+    old_tree = flat if change == "tree" else None
+    small("xr-linear").fit(made.texts, made.Y, tree=old_tree, checkpoint=stages)
+    texts = made.texts[::-1] if change == "texts" else made.texts
+    Y = made.Y[::-1] if change == "labels" else made.Y
+    settings = {"settings": {"linear.cost": 2.0}, "seed": {"seed": 5}}.get(change, {})
+    groups = [list(range(i, i + 10)) for i in range(0, N_LABELS, 10)]
+    tree = LabelTree.from_groups(groups) if change == "tree" else None
+    small("xr-linear", **settings).fit(texts, Y, tree=tree).save(tmp_path / "fresh")
+    small("xr-linear", **settings).fit(texts, Y, tree=tree, checkpoint=stages).save(tmp_path / "resumed")
+    assert files(tmp_path / "resumed") == files(tmp_path / "fresh")
+
+
+def test_threads_may_differ_between_the_runs(small: Small, made: Made, tmp_path: Path) -> None:
+    small("plt").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    watcher = Watcher()
+    small("plt", threads=2).fit(made.texts, made.lists, progress=watcher, checkpoint=tmp_path / "stages")
+    assert watcher.trained == []
+
+
+def test_a_damaged_stage_is_trained_again(small: Small, made: Made, tmp_path: Path, files: Files) -> None:
+    small("xr-linear").fit(made.texts, made.lists).save(tmp_path / "whole")
+    small("xr-linear").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    for path in (tmp_path / "stages").rglob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    model = small("xr-linear").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    model.save(tmp_path / "again")
+    assert files(tmp_path / "again") == files(tmp_path / "whole")
+
+
+def test_an_interrupted_fit_keeps_the_old_model(
+    recipe: str, small: Small, made: Made, tmp_path: Path
+) -> None:
+    model = small(recipe).fit(["red apple", "green pear"], [["red"], ["green"]])
+    before = model.topk(["red"], 2)
+    watcher = Watcher()
+    small(recipe).fit(made.texts, made.lists, progress=watcher)
+    interrupt(model, made, watcher.trained[-1], None)
+    after = model.topk(["red"], 2)
+    assert after.names == before.names
+    np.testing.assert_array_equal(after.scores, before.scores)
+    assert sorted(model.classes_) == ["green", "red"]
+    model.save(tmp_path / "model")
+    assert umpteen.load(tmp_path / "model").topk(["red"], 1).names == [["red"]]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from contract.conftest import SMALL, make
+from umpteen.models import create
+
+stages, wanted = Path(sys.argv[2]), int(sys.argv[3])
+
+def progress(stage, done, total):
+    if len(list(stages.rglob("*.safetensors"))) >= wanted:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+made = make(600, seed=1)
+create(sys.argv[1], SMALL).fit(made.texts, made.lists, progress=progress, checkpoint=stages)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system cannot kill -9")
+@pytest.mark.parametrize("recipe", ["xr-linear", "parabel"])
+def test_a_killed_process_can_be_resumed(
+    recipe: str, small: Small, made: Made, tmp_path: Path, files: Files, whole: tuple[Path, list[str]]
+) -> None:
+    saved, _ = whole
+    stages = tmp_path / "stages"
+    here = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
+    command = [sys.executable, "-c", KILLED, recipe, str(stages), "2"]
+    killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    watcher = Watcher()
+    model = small(recipe).fit(made.texts, made.lists, progress=watcher, checkpoint=stages)
+    model.save(tmp_path / "resumed")
+    assert files(tmp_path / "resumed") == files(saved)
+    assert not stages.exists()

@@ -1,0 +1,156 @@
+"""scikit-learn's own checks, and its tools at work on our models."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multioutput import ClassifierChain
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from umpteen import XRLinear
+from umpteen.config import TreeConfig
+from umpteen.errors import BadConfig, NotFitted
+from umpteen.models import RECIPES, Model
+
+from .conftest import SMALL, Made
+
+# No check is expected to fail; one that is would be listed here by name, with its reason.
+EXPECTED_FAILURES: dict[str, str] = {}
+
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message=".*does not inherit from")  # the contract is met by duck typing
+    all_checks = parametrize_with_checks(
+        [recipe(threads=1) for recipe in RECIPES.values()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    )
+
+
+@all_checks
+def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+# Parameters
+
+
+def test_clone_keeps_the_parameters_and_forgets_the_training(recipe: str, made: Made) -> None:
+    model = RECIPES[recipe](tree={"leaf_size": 8}, seed=3).fit(made.texts, made.lists)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert copy.config == model.config
+    assert not hasattr(copy, "heads_")
+
+
+def test_parameters_by_noun_and_by_part() -> None:
+    model = XRLinear(tree={"branching": 8})
+    assert model.get_params(deep=False)["tree"] == {"branching": 8}
+    assert model.get_params()["tree__branching"] == 8
+    assert model.get_params()["linear__cost"] == 1.0
+    model.set_params(tree__leaf_size=4, seed=2, linear__cost=0.5)
+    assert (model.config.tree.branching, model.config.tree.leaf_size) == (8, 4)
+    assert (model.config.seed, model.config.linear.cost) == (2, 0.5)
+    model.set_params(tree__depth=2, tree=TreeConfig(branching=3))  # the noun first, whatever the order
+    assert (model.config.tree.branching, model.config.tree.depth) == (3, 2)
+    assert model.set_params() is model
+    with pytest.raises(BadConfig):
+        model.set_params(tree__depth=-1)
+
+
+def test_the_constructor_copies_nothing() -> None:
+    settings = {"branching": 8}
+    model = XRLinear(tree=settings)
+    assert model.tree is settings
+    model.set_params(tree__leaf_size=4)
+    assert settings == {"branching": 8}
+
+
+def test_repr_shows_what_was_passed() -> None:
+    assert repr(XRLinear()) == "XRLinear()"
+    assert repr(XRLinear(tree={"branching": 8}, seed=1)) == "XRLinear(tree={'branching': 8}, seed=1)"
+
+
+def test_it_is_a_classifier() -> None:
+    assert is_classifier(XRLinear())
+    with pytest.raises(NotFittedError) as caught:
+        XRLinear().predict(["a"])
+    assert isinstance(caught.value, NotFitted)
+
+
+# Tools
+
+
+def test_a_pipeline_from_texts(made: Made, held_out: Made) -> None:
+    pipeline = make_pipeline(TfidfVectorizer(), XRLinear(tree={"leaf_size": 8}, threads=1))
+    pipeline.fit(made.texts, made.Y)
+    assert pipeline.score(held_out.texts, held_out.Y) > 0.95
+    assert pipeline.predict(held_out.texts).shape == held_out.Y.shape
+    pipeline.set_params(xrlinear__tree__branching=4)
+    assert pipeline.named_steps["xrlinear"].config.tree.branching == 4
+
+
+def test_a_grid_search_over_nested_settings(made: Made) -> None:
+    pipeline = make_pipeline(TfidfVectorizer(), XRLinear(tree={"leaf_size": 8}, threads=1))
+    grid = {"xrlinear__tree__branching": [2, 8], "xrlinear__linear__cost": [1e-4, 1.0]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(made.texts, made.Y)
+    assert search.best_params_["xrlinear__linear__cost"] == 1.0
+    assert search.best_score_ > 0.8
+    by_model = GridSearchCV(XRLinear(threads=1), {"tree__branching": [2, 4]}, cv=2, error_score="raise")
+    assert by_model.fit(np.array(made.texts), made.Y).best_score_ > 0.8
+
+
+def test_cross_validation(recipe: str, rows: sp.csr_matrix, made: Made) -> None:
+    model = RECIPES[recipe](tree={"leaf_size": 8}, threads=1)
+    scores = cross_val_score(model, rows, made.Y.toarray(), cv=2, error_score="raise")
+    assert scores.min() > 0.8
+
+
+def test_cross_validation_by_another_figure(made: Made) -> None:
+    model = XRLinear(search={"threshold": 0.03}, threads=1)
+    scores = cross_val_score(
+        model, made.texts, made.Y.toarray(), cv=2, scoring="f1_micro", error_score="raise"
+    )
+    assert scores.min() > 0.5
+
+
+def test_cross_validation_in_processes(made: Made) -> None:
+    model = XRLinear(tree={"leaf_size": 8}, threads=1)
+    scores = cross_val_score(model, made.texts, made.Y.toarray(), cv=2, n_jobs=2, error_score="raise")
+    assert scores.min() > 0.8
+
+
+def test_decision_function_agrees_with_predict(recipe: str, rows: sp.csr_matrix, made: Made) -> None:
+    model = RECIPES[recipe](threads=1).fit(rows, made.Y.toarray())
+    np.testing.assert_array_equal(model.decision_function(rows) >= 0, model.predict(rows) == 1)
+    y = np.asarray(made.Y.argmax(axis=1)).ravel() // 10
+    single = RECIPES[recipe](threads=1).fit(rows, y)
+    np.testing.assert_array_equal(
+        single.classes_[single.decision_function(rows).argmax(axis=1)], single.predict(rows)
+    )
+    two = RECIPES[recipe](threads=1).fit(rows, y > 2)
+    np.testing.assert_array_equal(two.decision_function(rows) > 0, two.predict(rows))
+
+
+def test_a_model_inside_another(rows: sp.csr_matrix, made: Made) -> None:
+    Y = made.Y.toarray()[:, :3].astype(int)
+    assert ClassifierChain(XRLinear(threads=1)).fit(rows, Y).predict(rows).shape == Y.shape
+
+
+def test_a_fitted_model_can_be_pickled(recipe: str, fitted: Callable[[str], Model], made: Made) -> None:
+    model = fitted(recipe)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.topk(made.texts, 3).scores, model.topk(made.texts, 3).scores)
+
+
+def test_small_settings_are_settings() -> None:
+    assert set(SMALL) <= {key.replace("__", ".") for key in XRLinear().get_params()}

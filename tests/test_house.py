@@ -1,0 +1,227 @@
+"""The house rules that a machine can check: imports, public names, documentation that runs, the wheel."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import umpteen
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "umpteen"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MODULES = sorted(
+    ["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))]
+)
+OPTIONAL = {"pyarrow", "torch", "transformers", "fastapi", "uvicorn", "ray"}
+
+PUBLIC = {
+    "Bonsai", "Dataset", "DiSMEC", "Ensemble", "LabelTree", "PLT", "Parabel", "Tfidf", "TopK", "XRLinear",
+    "__version__", "evaluate", "load", "load_demo", "read",
+}  # fmt: skip
+
+
+def fresh(code: str) -> str:
+    """Run code in a new interpreter, in the repository's root, and return what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# Imports
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = set(json.loads(fresh("import umpteen, sys, json; print(json.dumps(list(sys.modules)))")))
+    heavy = {
+        "numpy",
+        "scipy",
+        "numba",
+        "torch",
+        "sklearn",
+        "transformers",
+        "pandas",
+        "typer",
+        "rich",
+        "pyarrow",
+    }
+    assert not loaded & heavy
+
+
+def test_the_time_of_an_import_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = "import time; a = time.perf_counter(); import umpteen; print(time.perf_counter() - a)"
+    best = min(float(fresh(clock)) for _ in range(5))
+    with capsys.disabled():
+        print(f"\nimport umpteen: {best * 1000:.0f} ms, best of five")
+
+
+def test_a_linear_model_needs_neither_torch_nor_sklearn() -> None:
+    code = """
+import sys, json, tempfile
+import umpteen
+model = umpteen.XRLinear(threads=1).fit(["red apple", "green pear"], [["red"], ["green"]])
+with tempfile.TemporaryDirectory() as folder:
+    model.save(folder + "/m")
+    umpteen.load(folder + "/m").topk(["red"], 1)
+print(json.dumps(list(sys.modules)))
+"""
+    assert not set(json.loads(fresh(code))) & {"torch", "sklearn", "transformers", "pandas", "typer"}
+
+
+def test_imports_point_one_way() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run([str(linter), "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_room_is_in_the_contract() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    layers = text[text.index("layers = [") :]
+    named = set(re.findall(r"umpteen\.(\w+)", layers[: layers.index("]")]))
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if (path.is_dir() or path.suffix == ".py") and path.stem[0] != "_"
+    }
+    assert rooms == named
+
+
+# Public names
+
+
+def test_public_names() -> None:
+    assert set(umpteen.__all__) == PUBLIC
+    assert set(dir(umpteen)) == PUBLIC
+    for name in PUBLIC:
+        assert getattr(umpteen, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'XRLinaer'"):
+        _ = umpteen.XRLinaer
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_is(name: str) -> None:
+    module = _import(name)
+    assert (module.__doc__ or "").strip() or name.endswith("__main__"), f"{name} has no docstring"
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public), f"{name} lists '{public}' but does not have it"
+
+
+# Documentation that runs
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name: str) -> None:
+    if name.endswith("__main__"):
+        pytest.skip("runs the command")
+    result = doctest.testmod(_import(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+BLOCK = re.compile(r"^```\w*\n(>>> .*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=relative)
+def test_examples_in_the_docs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(BLOCK.findall(path.read_text()))  # a page is one session
+    test = doctest.DocTestParser().get_doctest(text, {}, relative(path), relative(path), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples(path: Path, tmp_path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 60
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+# Habits
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_no_assert_no_print_no_pickle(path: Path) -> None:
+    is_door = "cli" in path.relative_to(PACKAGE).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        place = f"{relative(path)}:{getattr(node, 'lineno', 0)}"
+        assert not isinstance(node, ast.Assert), f"{place}: assert vanishes under -O; raise an error"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "print" or is_door, f"{place}: the library does not print"
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
+            assert not names & {"pickle", "joblib", "dill"}, f"{place}: models are not pickled"
+
+
+def test_names_of_files_are_nouns_of_the_field() -> None:
+    assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+# The wheel
+
+
+def test_the_wheel_is_pure_and_complete(tmp_path: Path) -> None:
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed")
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("umpteen", "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    assert wheel.name == f"umpteen-{umpteen.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert "umpteen/py.typed" in names
+    assert {relative(path) for path in SOURCES} <= names
+    demo = {relative(path) for path in (PACKAGE / "data" / "demo").rglob("*") if path.is_file()}
+    assert demo
+    assert demo <= names
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+
+
+def _import(name: str) -> object:
+    """Import a module; one that needs an extra that is not installed is skipped."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in OPTIONAL:
+            pytest.skip(f"{error.name} is not installed")
+        raise

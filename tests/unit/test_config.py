@@ -1,0 +1,217 @@
+"""Settings: one list of options, converted, checked, and put back as they were; and the errors they raise."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from umpteen import errors
+from umpteen.config import (
+    LinearConfig,
+    ModelConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+    describe,
+    difference,
+    from_dict,
+    to_dict,
+    update,
+)
+from umpteen.errors import BadConfig, MissingExtra, NotFitted, UmpteenError, nearest
+
+NOUNS = {
+    "tfidf": TfidfConfig,
+    "tree": TreeConfig,
+    "linear": LinearConfig,
+    "search": SearchConfig,
+    "store": StoreConfig,
+}
+
+
+def test_unknown_settings_suggest_the_nearest():
+    with pytest.raises(BadConfig, match=r"unknown setting 'branchin'; did you mean 'branching'\?"):
+        update(ModelConfig(), {"tree.branchin": 3})
+    with pytest.raises(BadConfig, match=r"unknown setting 'branching'; did you mean 'tree.branching'\?"):
+        update(ModelConfig(), {"branching": 3})
+    with pytest.raises(BadConfig, match=r"unknown setting 'leaf_sise'; did you mean 'leaf_size'\?"):
+        update(ModelConfig(), {"tree": {"leaf_sise": 3}})
+    with pytest.raises(BadConfig, match=r"unknown setting 'xyzzy'$"):
+        update(ModelConfig(), {"xyzzy": 3})
+
+
+def test_a_setting_without_parts_has_no_dotted_key():
+    with pytest.raises(BadConfig, match=r"'seed' has no parts, so 'seed.x' does not exist"):
+        update(ModelConfig(), {"seed.x": 3})
+
+
+def test_a_noun_takes_a_dict_or_its_own_class():
+    assert ModelConfig(tree={"branching": 8}).tree == TreeConfig(branching=8)
+    assert update(ModelConfig(), {"tree": TreeConfig(branching=8)}).tree.branching == 8
+    with pytest.raises(BadConfig, match="tree must be a TreeConfig or a dict, but is 5"):
+        ModelConfig(tree=5)
+    with pytest.raises(BadConfig, match="tree must be a TreeConfig or a dict"):
+        ModelConfig(tree=SearchConfig())
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "text", "value"),
+    [
+        (TreeConfig, "branching", "16", 16),
+        (TreeConfig, "branching", "1e2", 100),
+        (TreeConfig, "branching", 16.0, 16),
+        (LinearConfig, "cost", "0.5", 0.5),
+        (LinearConfig, "cost", 2, 2.0),
+        (TfidfConfig, "lowercase", "no", False),
+        (TfidfConfig, "lowercase", "On", True),
+        (TfidfConfig, "lowercase", 0, False),
+        (SearchConfig, "beams", "4, 8 16", (4, 8, 16)),
+        (SearchConfig, "beams", [4, "8"], (4, 8)),
+        (SearchConfig, "beams", "", ()),
+        (StoreConfig, "weights", "float16", "float16"),
+    ],
+)
+def test_values_are_converted_to_the_type_of_the_field(cls, key, text, value):
+    found = getattr(cls(**{key: text}), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "value", "message"),
+    [
+        (TreeConfig, "branching", 1, "branching must be at least 2, but is 1"),
+        (TreeConfig, "branching", 2.5, "branching must be a whole number, but is 2.5"),
+        (TreeConfig, "branching", "many", "branching must be a number, but is 'many'"),
+        (TreeConfig, "branching", True, "branching must be a number, but is True"),
+        (TreeConfig, "branching", None, "branching must be a number, but is None"),
+        (TreeConfig, "kind", "kmean", r"kind must be one of .*, but is 'kmean'; did you mean 'kmeans'\?"),
+        (TreeConfig, "kind", 3, "kind must be text, but is 3"),
+        (LinearConfig, "cost", -1, "cost must be at least 0.0, but is -1.0"),
+        (LinearConfig, "cost", float("nan"), "cost must be a number, but is nan"),
+        (TfidfConfig, "max_df", 1.5, "max_df must be at most 1.0, but is 1.5"),
+        (TfidfConfig, "lowercase", "maybe", "lowercase must be true or false, but is 'maybe'"),
+        (TfidfConfig, "lowercase", 2, "lowercase must be true or false, but is 2"),
+        (SearchConfig, "beams", 7, "beams must be a list, but is 7"),
+        (SearchConfig, "beams", "4,x", "beams must be a number, but is 'x'"),
+    ],
+)
+def test_bad_values_name_the_rule_and_the_value(cls, key, value, message):
+    with pytest.raises(BadConfig, match=message):
+        cls(**{key: value})
+
+
+def test_ngrams_must_not_be_upside_down():
+    with pytest.raises(BadConfig, match=r"ngram_max must be at least ngram_min \(3\), but is 2"):
+        TfidfConfig(ngram_min=3, ngram_max=2)
+
+
+def test_settings_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TreeConfig().branching = 3
+
+
+def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
+    """Draw what a field may be, from its own rules."""
+    low, high, choices = (spec.metadata.get(rule) for rule in ("low", "high", "choices"))
+    default = spec.default
+    if choices:
+        return st.sampled_from(choices)
+    if isinstance(default, bool):
+        return st.booleans()
+    if isinstance(default, int):
+        return st.integers(int(low), 1000)
+    if isinstance(default, float):
+        return st.floats(low, high or 1e6)
+    if isinstance(default, tuple):
+        return st.lists(st.integers(1, 99), max_size=4)
+    return st.text(max_size=5)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> dict:
+    """Draw dotted keys with values in range."""
+    keys = {spec.name: spec for spec in dataclasses.fields(ModelConfig) if spec.name not in NOUNS}
+    for noun, cls in NOUNS.items():
+        keys |= {f"{noun}.{spec.name}": spec for spec in dataclasses.fields(cls)}
+    del keys["tfidf.ngram_min"]  # bound to ngram_max
+    chosen = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=6))
+    return {key: draw(bounded(keys[key])) for key in chosen}
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes())
+def test_settings_survive_json_and_differ_by_what_was_changed(changed):
+    config = update(ModelConfig(), changed)
+    stored = json.loads(json.dumps(to_dict(config)))
+    assert from_dict(ModelConfig, stored) == config
+    short = difference(config, ModelConfig())
+    assert set(short) <= set(changed)
+    assert update(ModelConfig(), short) == config
+    for key, value in changed.items():
+        noun, _, name = key.rpartition(".")
+        found = getattr(getattr(config, noun) if noun else config, name)
+        assert found == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_dotted_and_nested_keys_add_up():
+    config = update(ModelConfig(), {"tree.branching": 4, "tree": {"leaf_size": 9}, "tree.depth": 2})
+    assert (config.tree.branching, config.tree.leaf_size, config.tree.depth) == (4, 9, 2)
+
+
+def test_difference_of_equal_settings_is_empty():
+    assert difference(ModelConfig(), ModelConfig()) == {}
+    assert difference(ModelConfig(seed=3), ModelConfig()) == {"seed": 3}
+
+
+def test_describe_covers_every_field():
+    rows = {key: rest for key, *rest in describe(ModelConfig)}
+    expected = {spec.name for spec in dataclasses.fields(ModelConfig)} - set(NOUNS)
+    expected |= {f"{noun}.{spec.name}" for noun, cls in NOUNS.items() for spec in dataclasses.fields(cls)}
+    assert set(rows) == expected
+    assert all(doc for _, _, doc in rows.values())
+    assert rows["tree.branching"][:2] == ["int", TreeConfig().branching]
+    assert rows["tfidf.lowercase"][:2] == ["bool", True]
+
+
+def test_every_default_is_allowed_by_its_own_rules():
+    for cls in NOUNS.values():
+        for spec in dataclasses.fields(cls):
+            assert getattr(cls(**{spec.name: spec.default}), spec.name) == spec.default
+
+
+@pytest.mark.parametrize(
+    ("error", "builtins"),
+    [
+        (errors.BadInput, (ValueError,)),
+        (errors.BadConfig, (ValueError,)),
+        (errors.NotFitted, (ValueError, AttributeError)),
+        (errors.BadModelFile, (ValueError,)),
+        (errors.MissingExtra, (ImportError,)),
+    ],
+)
+def test_errors_are_also_the_builtins_a_caller_expects(error, builtins):
+    assert issubclass(error, (UmpteenError,))
+    assert all(issubclass(error, builtin) for builtin in builtins)
+
+
+def test_missing_extra_says_what_to_install():
+    assert str(MissingExtra("torch", "transformers", "an encoder")) == (
+        "an encoder needs the package 'torch': pip install 'umpteen[transformers]'"
+    )
+
+
+def test_nearest_names_one_word_or_none():
+    assert nearest("brnching", ["depth", "branching"]) == "; did you mean 'branching'?"
+    assert nearest("zzz", ["depth", "branching"]) == ""
+    assert nearest("zzz", []) == ""
+
+
+def test_not_fitted_can_be_caught_as_an_attribute_error():
+    with pytest.raises(AttributeError, match="train first"):
+        raise NotFitted("train first")
