@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -95,14 +97,15 @@ class LinearConfig(Checked):
     max_iter: int = option(20, "most sweeps over the rows", low=1)
     threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
     negatives: str = option(
-        "tfn",
-        "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both",
-        choices=("tfn", "man", "tfn+man"),
+        "auto",
+        "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both; "
+        "auto is tfn+man for long rows (50 features and more on average) and tfn for short ones",
+        choices=("auto", "tfn", "man", "tfn+man"),
     )
     negatives_at: str = option(
         "leaf", "levels that use the predicted parents of man: leaf or all", choices=("leaf", "all")
     )
-    negatives_beam: int = option(10, "predicted parents per text for man", low=1)
+    negatives_beam: int = option(5, "predicted parents per text for man", low=1)
     relevance: str = option(
         "none", "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
         choices=("none", "induce", "induce-l1"),
@@ -115,7 +118,7 @@ class SearchConfig(Checked):
     """How the tree is searched for a text."""
 
     beam: int = option(10, "nodes kept per level", low=1)
-    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam")
+    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1)
     post: str = option(
         "l4-hinge",
         "what turns a margin into a factor of the score",
@@ -127,6 +130,14 @@ class SearchConfig(Checked):
         choices=("same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     threshold: float = option(0.3, "score from which predict calls a label present", low=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.post == "identity" and self.leaf_post not in ("same", "identity"):
+            raise BadConfig(
+                f"post 'identity' gives raw margins, which cannot be factors of leaf_post {self.leaf_post!r}; "
+                "choose another post, or leave leaf_post the same"
+            )
 
 
 @dataclass(frozen=True)
@@ -265,10 +276,13 @@ def _as_bool(name: str, value: Any) -> bool:
 
 def _as_number(name: str, value: Any, kind: type) -> int | float:
     try:
-        number = float(value) if not isinstance(value, bool) else None
-    except (TypeError, ValueError):
-        number = None
-    if number is None or number != number:
+        number = float(value) if not isinstance(value, bool) else float("nan")
+        if kind is int and isinstance(value, str):
+            with suppress(ValueError):  # "1e3" is a whole number too, but large ones lose digits as floats
+                return int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not math.isfinite(number):
         raise BadConfig(f"{name} must be a number, but is {value!r}")
     if kind is int:
         if number != int(number):
@@ -278,6 +292,10 @@ def _as_number(name: str, value: Any, kind: type) -> int | float:
 
 
 def _check_range(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    if isinstance(value, tuple):
+        for part in value:
+            _check_range(name, part, rules)
+        return
     choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
     if choices and value not in choices:
         raise BadConfig(f"{name} must be one of {', '.join(choices)}, but is {value!r}{nearest(str(value), choices)}")

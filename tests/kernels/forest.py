@@ -140,6 +140,4 @@ def expected_level(
     return labels, scores
 
 
-tree_sizes = st.sampled_from(
-    [(1,), (5,), (40,), (2, 9), (6, 5), (3, 40), (2, 5, 30), (4, 20, 18), (2, 3, 7, 21)]
-)
+tree_sizes = st.sampled_from([(1,), (5,), (40,), (2, 9), (6, 5), (3, 40), (2, 5, 30), (4, 20, 18), (2, 3, 7, 21)])

@@ -126,9 +126,7 @@ def test_merge_pairs_keeps_the_best_of_old_and_new(n_rows, width, best, room, se
         offered = list(zip(ids[i, : n_old[i]].tolist(), scores[i].tolist(), strict=False))
         for p in place[i, beam[i] >= 0]:
             offered += [
-                pair
-                for pair in zip(pair_ids[p].tolist(), pair_scores[p].tolist(), strict=True)
-                if pair[0] >= 0
+                pair for pair in zip(pair_ids[p].tolist(), pair_scores[p].tolist(), strict=True) if pair[0] >= 0
             ]
         expected.append(sorted(offered, key=lambda pair: -pair[1])[:room])
     batch.merge_pairs(beam, place, pair_ids, pair_scores, 0, n_rows, ids, scores)
@@ -142,9 +140,7 @@ def test_merge_pairs_keeps_the_best_of_old_and_new(n_rows, width, best, room, se
     tree_sizes, seeds, st.sampled_from(POSTS), precisions, st.integers(1, 7), st.integers(1, 9),
     st.sampled_from([0.3, 1.0]),
 )  # fmt: skip
-def test_a_level_by_chunks_equals_its_twin_and_the_level_by_rows(
-    sizes, seed, posts, precision, width, keep, share
-):
+def test_a_level_by_chunks_equals_its_twin_and_the_level_by_rows(sizes, seed, posts, precision, width, keep, share):
     forest = make_forest(sizes, seed, posts=posts, whole=False, precision=precision)
     flags, allowed = allowed_masks(forest.tree, share, seed)
     level = int(np.random.default_rng(seed).integers(len(sizes)))

@@ -42,9 +42,7 @@ def run_sum_rows(X: sp.csr_matrix, groups: list[list[int]], keep: int) -> tuple[
     scratch = np.zeros(X.shape[1], np.float32)
     room = np.arange(len(groups) + 1, dtype=np.int64) * X.shape[1]
     indices, data = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
-    written = cluster.sum_rows(
-        member_ptr, members, *Rows.of(X).triplet, keep, scratch, room[:-1].copy(), indices, data
-    )
+    written = cluster.sum_rows(member_ptr, members, *Rows.of(X).triplet, keep, scratch, room[:-1].copy(), indices, data)
     assert not scratch.any()
     out = np.zeros((len(groups), X.shape[1]))
     for g, count in enumerate(written):
@@ -104,9 +102,7 @@ def run_halve(
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    st.integers(1, 25), st.integers(1, 30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 50), st.data()
-)
+@given(st.integers(1, 25), st.integers(1, 30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 50), st.data())
 def test_halve_permutes_repeatably_and_cuts_where_told(n, n_features, density, seed, data):
     X = unit_rows(30, n_features, density, seed)
     members = np.random.default_rng(seed).permutation(30)[:n]

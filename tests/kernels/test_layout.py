@@ -27,9 +27,7 @@ def weights(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 def by_feature(W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     nodes, features = np.nonzero(W.T)
-    return layout.sort_by_feature(
-        features.astype(np.int32), nodes.astype(np.int32), W[features, nodes], len(W)
-    )
+    return layout.sort_by_feature(features.astype(np.int32), nodes.astype(np.int32), W[features, nodes], len(W))
 
 
 def runs_of(
@@ -56,9 +54,7 @@ def test_sort_by_feature_equals_its_twin(features, n_features):
     nodes = np.arange(len(features), dtype=np.int32)  # shows whether the sort is stable
     values = nodes.astype(np.float32) / 2
     found = layout.sort_by_feature(features, nodes, values, n_features)
-    for mine, theirs in zip(
-        found, reference.sort_by_feature(features, nodes, values, n_features), strict=True
-    ):
+    for mine, theirs in zip(found, reference.sort_by_feature(features, nodes, values, n_features), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -127,6 +123,20 @@ def test_run_offsets_refuses_more_postings_than_it_can_count():
     ptr, run_ptr = np.array([0, 1 << 16], np.int64), np.array([0, 1], np.int64)
     runs = (np.zeros(1, np.int32), np.array([(1 << 16) - 1], np.int32))
     assert not layout.run_offsets(ptr, run_ptr, *runs, np.zeros((1, 2), np.uint16))
-    assert layout.run_offsets(
-        ptr - [0, 1], run_ptr, runs[0], runs[1] - np.int32(1), np.zeros((1, 2), np.uint16)
-    )
+    assert layout.run_offsets(ptr - [0, 1], run_ptr, runs[0], runs[1] - np.int32(1), np.zeros((1, 2), np.uint16))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(-100, 100, width=32), max_size=20),
+    st.sampled_from([0.01, 0.3, 61.0]),
+    st.sampled_from([1.0, 16.7, 1e9]),  # the last is what weights of a single magnitude get
+)
+def test_encode_log_takes_the_nearest_code(values, low, per_step):
+    values = np.array([*values, low, -low], np.float32)
+    codes = np.empty(len(values), np.uint8)
+    layout.encode_log(values, np.float32(low), np.float32(per_step), codes)
+    np.testing.assert_array_equal(codes >= 128, values < 0)
+    exact = reference.encode_log(values, float(np.float32(low)), per_step)
+    rounding = 4e-7 * per_step  # of the quotient, in steps
+    assert (np.abs(codes - exact) <= 0.501 + rounding).all()

@@ -39,9 +39,7 @@ def test_post_equals_its_twin(margin, kind):
 
 # A cut may be generous but must not lose a child: rounding aside, none below it reaches the score.
 @settings(max_examples=500, deadline=None)
-@given(
-    st.floats(0, 1, width=32), st.floats(0, 1, width=32), st.floats(-20, 20, width=32), st.sampled_from(KINDS)
-)
+@given(st.floats(0, 1, width=32), st.floats(0, 1, width=32), st.floats(-20, 20, width=32), st.sampled_from(KINDS))
 def test_least_margin_never_cuts_a_child_that_would_be_kept(worst, parent_score, margin, kind):
     number = KINDS.index(kind)
     cut = score.least_margin(np.float32(worst), np.float32(parent_score), number)
@@ -135,6 +133,16 @@ def test_score_pairs_equals_its_twin(sizes, seed, posts, whole, precision, densi
     np.testing.assert_array_equal(stored.toarray() > 0, wanted)
     expected = forest.scores()[-1][:, forest.tree.position]  # from positions to labels
     np.testing.assert_allclose(found.toarray()[wanted], expected[wanted], rtol=1e-4, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(tree_sizes, seeds, st.booleans(), st.integers(1, 40), st.integers(1, 3))
+def test_every_row_gets_k_labels_however_narrow_the_beam(sizes, seed, whole, k, beam):
+    forest = make_forest(sizes, seed, whole=whole)
+    k = min(k, forest.tree.n_labels)
+    labels = forest.head.topk(forest.rows, k, beam=beam).labels
+    assert (labels >= 0).all()
+    assert all(len(set(row)) == k for row in labels.tolist())
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from umpteen.data.rows import Rows
@@ -53,6 +53,29 @@ class Solved(NamedTuple):
     bias_weights: np.ndarray
     n_steps: int
     state: tuple[np.ndarray, ...]  # table, bias weights, dual variables
+
+
+def run_start(case: Case, n_dense: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return weights over all features, bias weights and dual variables where the solver is to begin, and sums."""
+    n_lanes, n_sparse = case.costs.shape[1], case.X.shape[1] - n_dense
+    block = np.ascontiguousarray(case.X[:, n_sparse:]) if n_dense else NOTHING
+    triplet = Rows.of(sp.csr_matrix(case.X[:, :n_sparse])).triplet
+    ptr, ids, values, features, _, private, *_ = solve.gather(case.rows, *triplet, np.zeros(n_sparse, np.int32))
+    features = np.concatenate([features, np.arange(n_sparse, case.X.shape[1], dtype=np.int32)])
+    sums = np.zeros(len(features), np.float32)
+    squared_length = solve.sum_features(ptr, ids, values, private, block, case.rows, sums)
+    total = case.X[case.rows].sum(axis=0)
+    np.testing.assert_allclose(sums, total[features], atol=1e-6)
+    np.testing.assert_allclose(squared_length, total @ total, rtol=1e-5, atol=1e-6)
+    is_positive = sp.csr_matrix(case.costs[case.rows])
+    weights, bias_weights = np.full((len(features), LANES), 7, np.float32), np.full(LANES, 7, np.float32)
+    beta = np.full((len(case.rows), LANES), 7, np.float32)
+    solve.start(
+        ptr, ids, values, block, np.arange(n_dense, dtype=np.int32), case.rows,
+        is_positive.indptr.astype(np.int64), is_positive.indices, n_lanes, np.float32(case.negative_cost),
+        np.float32(case.bias), sums, squared_length, weights, bias_weights, beta,
+    )  # fmt: skip
+    return weights, bias_weights, beta, features
 
 
 def run_solve(
@@ -144,9 +167,7 @@ def test_positives_equal_their_twin(case, data):
     ptr, lane, values = solve.positives(
         targets.indptr.astype(np.int64), targets.indices, targets.data, first, last, case.rows, where
     )
-    np.testing.assert_array_equal(
-        dense_of(ptr, lane, values, last - first), case.costs[case.rows, first:last]
-    )
+    np.testing.assert_array_equal(dense_of(ptr, lane, values, last - first), case.costs[case.rows, first:last])
     assert not where.any()
 
 
@@ -161,6 +182,38 @@ def test_solve_reaches_the_optimum_of_its_twin(case, logistic):
 def test_dense_columns_equal_the_same_columns_sparse(case, logistic, data):
     n_dense = data.draw(st.integers(1, case.X.shape[1]))
     assert_solves(case, run_solve(case, n_dense=n_dense, logistic=logistic), logistic)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cases(), st.data())
+def test_start_equals_its_twin_and_leads_to_the_optimum(case, data):
+    assume(len(case.rows) > 0)
+    n_dense = data.draw(st.integers(0, case.X.shape[1]))
+    weights, bias_weights, beta, features = run_start(case, n_dense)
+    n_lanes = case.costs.shape[1]
+    X = dense_problem(case, 0)[0]
+    expected = reference.start(X, case.costs[case.rows] > 0, case.negative_cost)
+    np.testing.assert_allclose(beta[:, :n_lanes], expected, rtol=1e-5)
+    sums = X.T @ expected  # weights agree with the dual variables
+    np.testing.assert_allclose(weights[:, :n_lanes], sums[features], atol=1e-5)
+    np.testing.assert_allclose(bias_weights[:n_lanes], sums[-1], atol=1e-5)
+    assert not weights[:, n_lanes:].any()
+    assert not bias_weights[n_lanes:].any()
+    assert not beta[:, n_lanes:].any()
+    assert_solves(case, run_solve(case, n_dense=n_dense, state=(weights, bias_weights, beta)))
+
+
+def test_start_is_the_best_common_value_of_a_label_without_positives():
+    case = example(n_lanes=1)._replace(costs=np.zeros((40, 1), np.float32))
+    X, signs, costs = dense_problem(case, 0)
+    common = -run_start(case)[2][0, 0]
+
+    def dual(value: float) -> float:
+        alpha = np.full(len(X), value)
+        return 0.5 * np.sum((X.T @ (signs * alpha)) ** 2) - alpha.sum() + np.sum(alpha**2 / (4 * costs))
+
+    assert dual(common) < dual(common * 1.01)
+    assert dual(common) < dual(common * 0.99)
 
 
 @pytest.mark.parametrize("logistic", [False, True])
@@ -248,15 +301,13 @@ def test_extract_equals_its_twin(case, threshold, seed):
     rng = np.random.default_rng(seed)
     n_lanes = case.costs.shape[1]
     triplet = Rows.of(sp.csr_matrix(case.X)).triplet
-    *_, features, _, _, ptr, alone, values = solve.gather(
-        case.rows, *triplet, np.zeros(case.X.shape[1], np.int32)
-    )
+    *_, features, _, _, ptr, alone, values = solve.gather(case.rows, *triplet, np.zeros(case.X.shape[1], np.int32))
     weights = (rng.integers(-4, 5, (len(features), LANES)) / 4).astype(np.float32)
     beta = (rng.integers(-2, 3, (len(case.rows), LANES)) / 2).astype(np.float32)
     found = solve.extract(features, weights, beta, ptr, alone, values, n_lanes, threshold)
-    expected = reference.extract(
-        features, weights, beta, dense_of(ptr, alone, values, case.X.shape[1]), threshold
-    )[:, :n_lanes]
+    expected = reference.extract(features, weights, beta, dense_of(ptr, alone, values, case.X.shape[1]), threshold)[
+        :, :n_lanes
+    ]
     dense = sp.coo_matrix((found[2], (found[0], found[1])), shape=expected.shape)
     np.testing.assert_array_equal(dense.toarray(), expected)
     assert dense.nnz == np.count_nonzero(expected)  # neither zeros nor duplicates are stored

@@ -21,9 +21,7 @@ lengths = st.tuples(st.integers(1, 4), st.integers(0, 3)).map(lambda pair: (pair
 
 
 def splitter_of(analyzer: str, shortest: int, longest: int, lowercase: bool = True) -> Splitter:
-    return Splitter.of(
-        TfidfConfig(analyzer=analyzer, ngram_min=shortest, ngram_max=longest, lowercase=lowercase)
-    )
+    return Splitter.of(TfidfConfig(analyzer=analyzer, ngram_min=shortest, ngram_max=longest, lowercase=lowercase))
 
 
 def expected_counts(texts: list[str], analyzer: str, shortest: int, longest: int) -> list[Counter]:
@@ -114,9 +112,7 @@ def test_name_terms_writes_each_string_once(texts, analyzer, shortest_longest, r
     block, splitter, names, row = encode(texts, True), splitter_of(analyzer, *shortest_longest), {}, 0
     while row < block.n_texts:
         out = np.empty(room, np.uint8)
-        row, n = vocabulary.name_terms(
-            *block, row, *splitter, keys, make_slots(keys), unnamed, columns, ends, out
-        )
+        row, n = vocabulary.name_terms(*block, row, *splitter, keys, make_slots(keys), unnamed, columns, ends, out)
         begins = [0, *ends[:n]]
         for column, begin, end in zip(columns[:n], begins, ends[:n], strict=False):
             assert column not in names
@@ -130,8 +126,10 @@ def test_name_terms_writes_each_string_once(texts, analyzer, shortest_longest, r
 @pytest.mark.parametrize("n", [0, 1, 47, 48, 1000])
 def test_sort_pairs_sorts_by_column(n, n_columns):
     rng = np.random.default_rng(n)
-    columns = rng.choice(n_columns, size=min(n, n_columns), replace=False) if n_columns < 10**6 else (
-        np.unique(rng.integers(0, n_columns, n))
+    columns = (
+        rng.choice(n_columns, size=min(n, n_columns), replace=False)
+        if n_columns < 10**6
+        else (np.unique(rng.integers(0, n_columns, n)))
     )
     pairs = rng.permutation(columns.astype(np.int64)) << 32 | rng.integers(1, 100, columns.size)
     expected = np.sort(pairs)

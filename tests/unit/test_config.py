@@ -215,3 +215,28 @@ def test_nearest_names_one_word_or_none():
 def test_not_fitted_can_be_caught_as_an_attribute_error():
     with pytest.raises(AttributeError, match="train first"):
         raise NotFitted("train first")
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "value", "message"),
+    [
+        (ModelConfig, "seed", float("inf"), "seed must be a number, but is inf"),
+        (ModelConfig, "seed", "inf", "seed must be a number, but is 'inf'"),
+        (LinearConfig, "cost", "inf", "cost must be a number, but is 'inf'"),
+        (ModelConfig, "seed", 10**400, "seed must be a number"),
+        (SearchConfig, "beams", (4, 0), "beams must be at least 1, but is 0"),
+    ],
+)
+def test_numbers_without_bound_and_beams_without_room_are_refused(cls, key, value, message):
+    with pytest.raises(BadConfig, match=message):
+        cls(**{key: value})
+
+
+def test_large_whole_numbers_keep_their_digits():
+    assert ModelConfig(seed="9007199254740993").seed == 2**53 + 1
+
+
+def test_margins_cannot_be_factors():
+    with pytest.raises(BadConfig, match="post 'identity' gives raw margins"):
+        SearchConfig(post="identity", leaf_post="l3-hinge")
+    assert SearchConfig(post="identity", leaf_post="identity").leaf_post == "identity"

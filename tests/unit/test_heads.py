@@ -64,7 +64,8 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     carries = np.zeros((X.shape[0], tree.sizes[level - 1]), bool)
     for i, label in zip(*Y.nonzero(), strict=True):
         carries[i, tree.node_of(level - 1)[label]] = True
-    if config.negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
+    negatives = fit.negatives_for(Rows.of(X), config)
+    if negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
         return carries
     weights = [dense(one, X.shape[1]) for one in levels[:level]]
     scores = reference.node_scores(
@@ -77,7 +78,7 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     predicted = np.zeros_like(carries)
     top = np.argsort(-scores, axis=1)[:, : config.negatives_beam]
     np.put_along_axis(predicted, top, True, axis=1)
-    return predicted if config.negatives == "man" else predicted | carries
+    return predicted if negatives == "man" else predicted | carries
 
 
 def assert_optimal(small: Any, levels: list[Level], config: LinearConfig) -> None:
@@ -140,6 +141,20 @@ def test_mask_equals_its_definition(small, number, negatives):
     found = np.zeros_like(expected)
     found[mask.indices, np.repeat(np.arange(expected.shape[1]), np.diff(mask.indptr))] = True
     np.testing.assert_array_equal(found, expected)
+
+
+def test_hard_negatives_are_for_long_rows_unless_told():
+    def rows(n_stored: int, n_dense: int = 0) -> Rows:
+        X = sp.csr_matrix(np.ones((3, n_stored), np.float32))
+        return Rows.of(X, np.ones((3, n_dense), np.float32) if n_dense else None)
+
+    auto = LinearConfig(negatives="auto")
+    assert fit.negatives_for(rows(fit._LONG_ROW - 1), auto) == "tfn"
+    assert fit.negatives_for(rows(fit._LONG_ROW), auto) == "tfn+man"
+    assert fit.negatives_for(rows(1, fit._LONG_ROW - 1), auto) == "tfn+man"  # dense features count
+    assert fit.negatives_for(Rows.of(sp.csr_matrix((0, 4), dtype=np.float32)), auto) == "tfn"
+    for negatives in ("tfn", "man", "tfn+man"):
+        assert fit.negatives_for(rows(1), LinearConfig(negatives=negatives)) == negatives
 
 
 def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
@@ -387,8 +402,9 @@ def test_beams_by_level_are_widened_until_they_hold_k(small):
     head = LinearTree.pack(levels, tree, 15, SearchConfig(beams=(1, 2)))
     assert head._beams(None, 1).tolist() == [1, 2, 2]
     assert head._beams(7, 1).tolist() == [7, 7, 7]
-    assert head._beams(None, 12)[1] == -(-12 // np.diff(tree.starts[2]).max())
-    assert (head.topk(Rows.of(small[0]), 2, beam=1).labels >= 0).all()
+    # Five labels may lie under three nodes (2 + 2 + 2), and those under both nodes of the top level.
+    assert head._beams(1, 5).tolist() == [2, 3, 5]
+    assert (np.sort(head.topk(Rows.of(small[0]), 12, beam=1).labels, axis=1) == np.arange(12)).all()
 
 
 def test_the_top_of_a_tree_has_no_leaf_post_processor(small):

@@ -125,4 +125,4 @@ def encode_log(values, low, per_step, codes):
     for k in range(len(values)):
         size = max(abs(values[k]), low)
         place = np.int64(np.log(size / low) * per_step + np.float32(0.5))
-        codes[k] = min(place, 127) + (128 if values[k] < 0.0 else 0)
+        codes[k] = min(max(place, 0), 127) + (128 if values[k] < 0.0 else 0)  # rounding may fall below 0

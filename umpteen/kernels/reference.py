@@ -10,9 +10,7 @@ import numpy as np
 # --- rankings (rank.py) ----------------------------------------------------------------------------
 
 
-def keep_top(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, k: int
-) -> tuple[np.ndarray, np.ndarray]:
+def keep_top(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k best (labels, scores) of every CSR row, best first, then by label; -1 and 0 fill up."""
     n = len(indptr) - 1
     labels, scores = np.full((n, k), -1, np.int32), np.zeros((n, k), np.float32)
@@ -48,9 +46,7 @@ def first_repeat(labels: np.ndarray, depth: int) -> int:
     return -1
 
 
-def rank_sums(
-    Y: np.ndarray, labels: np.ndarray, weights: np.ndarray, depth: int
-) -> tuple[np.ndarray, np.ndarray]:
+def rank_sums(Y: np.ndarray, labels: np.ndarray, weights: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of rank.py (its order of rows) and each label's best rank, from dense true labels."""
     sums = np.zeros((9, depth))
     first_hit = np.full(Y.shape[1], np.iinfo(np.int32).max, np.int32)
@@ -160,9 +156,7 @@ def term_key(units: tuple[str, ...], analyzer: str) -> int:
     return key or 1
 
 
-def partition_terms(
-    keys: np.ndarray, counts: np.ndarray, n_shards: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def partition_terms(keys: np.ndarray, counts: np.ndarray, n_shards: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Order terms by the highest bits of their keys, otherwise as they were; count those of each shard."""
     shards = np.array([int(key) * n_shards >> 64 for key in keys], np.int64)
     order = np.argsort(shards, kind="stable")
@@ -214,9 +208,7 @@ def gather(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     return features, chunk[:, features], np.where(shared, 0, chunk)
 
 
-def objective(
-    weights: np.ndarray, X: np.ndarray, signs: np.ndarray, costs: np.ndarray, logistic: bool
-) -> float:
+def objective(weights: np.ndarray, X: np.ndarray, signs: np.ndarray, costs: np.ndarray, logistic: bool) -> float:
     """Return ½‖w‖² + Σ_i c_i loss(y_i w·x_i), the loss max(0, 1 − m)² or ln(1 + exp(−m)) (eq. 9)."""
     margins = signs * (X @ weights)
     losses = np.logaddexp(0, -margins) if logistic else np.maximum(0, 1 - margins) ** 2
@@ -244,6 +236,16 @@ def solve(X: np.ndarray, signs: np.ndarray, costs: np.ndarray, logistic: bool) -
     return weights
 
 
+def start(X: np.ndarray, is_positive: np.ndarray, negative_cost: float) -> np.ndarray:
+    """Return dual variables (rows, lanes): zero for positives, one best common value for all other rows.
+
+    The value is the best one if all rows were negative. The last column of X is the constant feature.
+    """
+    n, total = len(X), X.astype(np.float64).sum(axis=0)
+    common = n / (total @ total + n / (2 * negative_cost))
+    return np.where(is_positive, 0.0, -common)
+
+
 def extract(
     features: np.ndarray, weights: np.ndarray, beta: np.ndarray, private: np.ndarray, threshold: float
 ) -> np.ndarray:
@@ -251,6 +253,18 @@ def extract(
     full = private.T @ beta
     full[features] += weights
     return np.where(np.abs(full) >= threshold, full, 0)
+
+
+# --- one query (row.py) --------------------------------------------------------------------------------
+
+
+def check_row(indices: np.ndarray, data: np.ndarray, n_features: int, normalize: bool) -> np.ndarray | None:
+    """Return the row's values, of length one if asked, or None if it is not sorted, in range and finite."""
+    ascending = np.all(np.diff(np.concatenate([[-1], indices, [n_features]])) > 0)
+    if not ascending or not np.isfinite(data).all():
+        return None
+    length = np.linalg.norm(data.astype(np.float64))
+    return data / length if normalize and length > 0 else data
 
 
 # --- clustering (cluster.py) ---------------------------------------------------------------------------
@@ -327,9 +341,7 @@ def node_scores(
     return levels
 
 
-def take_down(
-    scores: np.ndarray, start: np.ndarray, beam: np.ndarray, keep: int, allowed: np.ndarray
-) -> np.ndarray:
+def take_down(scores: np.ndarray, start: np.ndarray, beam: np.ndarray, keep: int, allowed: np.ndarray) -> np.ndarray:
     """Return the best ``keep`` children of one row's beam; of equals, the earlier parent's come first."""
     children = np.concatenate([np.arange(start[p], start[p + 1]) for p in beam] or [np.empty(0, np.int64)])
     children = children[allowed[children] != 0].astype(np.int64)
@@ -368,9 +380,13 @@ def sort_by_feature(
     return pointer, nodes[order], values[order]
 
 
-def split_runs(
-    pointer: np.ndarray, nodes: np.ndarray, starts: np.ndarray
-) -> list[list[tuple[int, list[int]]]]:
+def encode_log(values: np.ndarray, low: float, per_step: float) -> np.ndarray:
+    """Return the code of each weight before rounding: steps above ``low``, and 128 more if it is negative."""
+    steps = np.log(np.maximum(np.abs(values.astype(np.float64)), low) / low) * per_step
+    return np.clip(steps, 0, 127) + np.where(values < 0, 128, 0)
+
+
+def split_runs(pointer: np.ndarray, nodes: np.ndarray, starts: np.ndarray) -> list[list[tuple[int, list[int]]]]:
     """Return, for each feature, its runs: a chunk and the places of the feature's nodes in it."""
     chunks = np.searchsorted(starts, nodes, side="right") - 1
     runs = []

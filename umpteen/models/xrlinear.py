@@ -22,7 +22,7 @@ class Parabel(Model):
 
     recipe = "parabel"
     paper = "Prabhu, Kag, Harsola, Agrawal, Varma: Parabel (WWW 2018)"
-    preset = {"trees": 3, "tree.branching": 2, "tree.leaf_size": 100}
+    preset = {"linear.negatives": "tfn", "trees": 3, "tree.branching": 2, "tree.leaf_size": 100}
 
 
 class Bonsai(Model):
@@ -30,7 +30,7 @@ class Bonsai(Model):
 
     recipe = "bonsai"
     paper = "Khandagale, Xiao, Babbar: Bonsai (Machine Learning 2020)"
-    preset = {"trees": 3, "tree.kind": "unbalanced", "tree.branching": 100, "tree.leaf_size": 100}
+    preset = {"linear.negatives": "tfn", "trees": 3, "tree.kind": "unbalanced", "tree.branching": 100, "tree.leaf_size": 100}
 
 
 class PLT(Model):
@@ -38,7 +38,7 @@ class PLT(Model):
 
     recipe = "plt"
     paper = "Jasinska-Kobus, Wydmuch, Dembczyński, Kuznetsov, Busa-Fekete: Probabilistic label trees (2020)"
-    preset = {"linear.loss": "logistic", "linear.cost": 10.0, "search.post": "sigmoid", "tree.branching": 16}
+    preset = {"linear.negatives": "tfn", "linear.loss": "logistic", "linear.cost": 10.0, "search.post": "sigmoid", "tree.branching": 16}
 
 
 class DiSMEC(Model):
