@@ -79,9 +79,9 @@ class TreeConfig(Checked):
     vectors: str = option(
         "pifa", "what a label looks like: its texts (pifa), its name (names), or both", choices=("pifa", "names", "both")
     )
-    max_features: int = option(1000, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
+    max_features: int = option(300, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
     max_iter: int = option(20, "k-means sweeps per split", low=1)
-    tolerance: float = option(3e-4, "stop a split when the mean similarity grows by less than this share", low=0.0)
+    tolerance: float = option(5e-4, "stop a split when the mean similarity grows by less than this share", low=0.0)
 
 
 @dataclass(frozen=True)

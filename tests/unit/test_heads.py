@@ -298,7 +298,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(small, tmp_path, monkeypatc
     resumed = train(*given, progress=lambda stage, *_: stages.append(stage), checkpoint=checkpoint)
     assert set(stages) == {"level 3 of 3"}
     assert same_levels(resumed, expected)
-    monkeypatch.setattr(fit, "train_level", None)  # a third run has nothing left to train
+    monkeypatch.setattr(fit, "train_levels", None)  # a third run has nothing left to train
     assert same_levels(train(*given, checkpoint=checkpoint), expected)
 
 

@@ -56,49 +56,73 @@ def train(
 ) -> list[Level]:
     """Train every level of a tree; finished levels are taken from the checkpoint."""
     levels: list[Level] = []
-    for number in range(tree.n_levels):
-        stage = f"level {number + 1} of {tree.n_levels}"
-        name = f"level-{number}"
+    for wave in _waves(rows, tree, config, resumable=checkpoint is not None):
+        stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
+        name = f"level-{wave[0]}"
         if checkpoint is not None and checkpoint.has(name):
             levels.append(Level(**checkpoint.load(name, mmap=False)))
             continue
-        problem = Problem(
-            rows,
-            _targets(tree, Y, number, config),
-            _mask(rows, tree, Y, number, levels, config, search, threads),
-            tree.starts[number],
-            config,
-            seed,
-        )
-        levels.append(train_level(problem, threads=threads, stage=stage, progress=progress))
+        problems = [
+            Problem(
+                rows,
+                _targets(tree, Y, number, config),
+                _mask(rows, tree, Y, number, levels, config, search, threads),
+                tree.starts[number],
+                config,
+                seed,
+            )
+            for number in wave
+        ]
+        levels += train_levels(problems, threads=threads, stage=stage, progress=progress)
         if checkpoint is not None:
             checkpoint.save(name, levels[-1].arrays())
     return levels
 
 
-def train_level(
-    problem: Problem, *, threads: int = 1, stage: str = "", progress: Progress = silent
-) -> Level:
-    """Train all chunks of one level."""
-    jobs = _jobs(problem, threads)
-    budget = _Budget(problem.config.memory_gb * 1e9)
-    shape = (problem.rows.n_sparse, len(problem.rows))
+def _waves(rows: Rows, tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[list[int]]:
+    """Group levels that can be trained together: all but those whose mask needs the level above.
+
+    Together they keep every thread busy, although the top levels have few chunks. A run that shall be resumed
+    finishes level by level instead.
+    """
+    waves: list[list[int]] = []
+    for level in range(tree.n_levels):
+        if waves and not resumable and not _predicts(rows, tree, level, config):
+            waves[-1].append(level)
+        else:
+            waves.append([level])
+    return waves
+
+
+def train_levels(
+    problems: list[Problem], *, threads: int = 1, stage: str = "", progress: Progress = silent
+) -> list[Level]:
+    """Train all chunks of some levels over the same rows."""
+    jobs = [(number, job) for number, problem in enumerate(problems) for job in _jobs(problem, threads)]
+    rows, config = problems[0].rows, problems[0].config
+    budget = _Budget(config.memory_gb * 1e9)
+    shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
-    costs = [job.cost for job in jobs]
+    costs = [job.cost for _, job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
     def task(i: int) -> Level:
-        with budget.hold(jobs[i].bytes), scratch.borrow() as (local, where):
-            return _train_chunk(problem, jobs[i], local, where)
+        number, job = jobs[i]
+        with budget.hold(job.bytes), scratch.borrow() as (local, where):
+            return _train_chunk(problems[number], job, local, where)
 
     parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
-    n_nodes = int(problem.starts[-1])
-    bias = np.full(n_nodes, _NEVER, np.float32)
-    for job, part in zip(jobs, parts, strict=True):
+    done = [[(job, part) for (n, job), part in zip(jobs, parts, strict=True) if n == number] for number in range(len(problems))]
+    return [_gathered(problem, chunks) for problem, chunks in zip(problems, done, strict=True)]
+
+
+def _gathered(problem: Problem, chunks: list[tuple[_Job, Level]]) -> Level:
+    """Put a level together from its chunks."""
+    bias = np.full(int(problem.starts[-1]), _NEVER, np.float32)
+    for job, part in chunks:
         bias[job.first : job.last] = part.bias
-    return Level(
-        *(_join([getattr(part, name) for part in parts]) for name in ("features", "nodes", "values")), bias=bias
-    )
+    names = ("features", "nodes", "values")
+    return Level(*(_join([getattr(part, name) for _, part in chunks]) for name in names), bias=bias)
 
 
 @dataclass(frozen=True)
@@ -223,17 +247,21 @@ def _mask(
     if level == 0:
         return None
     lifted = tree.lift(Y, level - 1)
-    negatives = negatives_for(rows, config)
-    predicts = "man" in negatives and (config.negatives_at == "all" or level == tree.n_levels - 1)
-    if not predicts:
+    if not _predicts(rows, tree, level, config):
         return _columns(lifted)
     matcher = LinearTree.pack(levels, tree, rows.n_features, search, threads=threads)
     beam = matcher.topk(rows, config.negatives_beam, threads=threads)
     predicted = beam.to_csr(tree.sizes[level - 1])
     predicted.data[:] = 1.0  # a score may be zero, or cancel a one in the sum below
-    if negatives == "man":
+    if config.negatives == "man":
         return _columns(predicted)
     return _columns(lifted + predicted)
+
+
+def _predicts(rows: Rows, tree: LabelTree, level: int, config: LinearConfig) -> bool:
+    """Say whether a level's mask holds predictions of the level above."""
+    is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
+    return level > 0 and is_asked and "man" in negatives_for(rows, config)
 
 
 def negatives_for(rows: Rows, config: LinearConfig) -> str:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 
 from umpteen.kernels.jit import inline, jit
-from umpteen.kernels.lanes import LANES, axpy, dot
+from umpteen.kernels.lanes import LANES, axpy, dot, prefetch
 
+_BLOCK = 32  # rows taken in a row: neighbours often share features, and what they share is in the cache
 _NEGLIGIBLE = np.float32(0.02)  # a move below this share of eps is not worth writing back
 
 
@@ -185,6 +186,27 @@ def start(
 
 
 @inline
+def _prefetch_rows(active, first, n_active, ptr, ids, values, beta):
+    """Blocks come in random order: ask for the beginnings of a block's rows before its turn."""
+    for at in range(first, min(first + _BLOCK, n_active)):
+        i = active[at]
+        prefetch(ids, ptr[i])
+        prefetch(values, ptr[i])
+        prefetch(beta, i * LANES)
+
+
+@inline
+def _keep_moving(active, moves, n_active, eps):
+    """Keep the rows that moved by more than eps, in order; return how many they are."""
+    kept = 0
+    for at in range(n_active):
+        if moves[at] > eps:
+            active[kept] = active[at]
+            kept += 1
+    return kept
+
+
+@inline
 def _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step):
     """Find the moves of row i's lanes to their one-variable optima; return the largest."""
     moved = np.float32(0.0)
@@ -251,48 +273,55 @@ def solve(
     cost = np.empty(LANES, np.float32)
     score = np.empty(LANES, np.float32)
     step = np.empty(LANES, np.float32)
-    order = np.arange(n)
+    moves = np.empty(n, np.float32)
+    active = np.arange(n)  # rows still moving, ascending; the others wait until these have settled
+    blocks = np.arange(-(-n // _BLOCK))
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     n_active = n
     n_steps = 0
     for _ in range(max_iter):
-        state = _shuffle(order, n_active, state)
+        n_blocks = -(-n_active // _BLOCK)
+        for j in range(n_blocks):
+            blocks[j] = j
+        state = _shuffle(blocks, n_blocks, state)
         worst = np.float32(0.0)
-        kept = 0
-        for at in range(n_active):
-            i = order[at]
-            row_square = square[i] + bias * bias
-            for b in range(LANES):
-                target[b] = -1.0
-                cost[b] = negative_cost
-                score[b] = bias * bias_weights[b] + private[i] * beta[i, b]
-            for p in range(positive_ptr[i], positive_ptr[i + 1]):
-                target[positive_lane[p]] = 1.0
-                cost[positive_lane[p]] = positive_cost[p]
-            dot(weights, ids, values, ptr[i], ptr[i + 1], score)
-            if n_dense > 0:
-                dot(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, score)
-            if logistic:
-                moved = _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step)
-            else:
-                moved = _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
-            n_steps += 1
-            violation = moved * row_square
-            if violation > _NEGLIGIBLE * eps:
-                axpy(weights, ids, values, ptr[i], ptr[i + 1], step)
-                if n_dense > 0:
-                    axpy(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, step)
+        for turn in range(n_blocks):
+            first = blocks[turn] * _BLOCK
+            if turn + 1 < n_blocks:
+                _prefetch_rows(active, blocks[turn + 1] * _BLOCK, n_active, ptr, ids, values, beta)
+            for at in range(first, min(first + _BLOCK, n_active)):
+                i = active[at]
+                row_square = square[i] + bias * bias
                 for b in range(LANES):
-                    beta[i, b] += step[b]
-                    bias_weights[b] += bias * step[b]
-            worst = max(worst, violation)
-            # A row that hardly moved waits until the active ones have settled.
-            if violation > eps:
-                order[at], order[kept] = order[kept], order[at]
-                kept += 1
+                    target[b] = -1.0
+                    cost[b] = negative_cost
+                    score[b] = bias * bias_weights[b] + private[i] * beta[i, b]
+                for p in range(positive_ptr[i], positive_ptr[i + 1]):
+                    target[positive_lane[p]] = 1.0
+                    cost[positive_lane[p]] = positive_cost[p]
+                dot(weights, ids, values, ptr[i], ptr[i + 1], score)
+                if n_dense > 0:
+                    dot(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, score)
+                if logistic:
+                    moved = _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step)
+                else:
+                    moved = _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
+                n_steps += 1
+                violation = moved * row_square
+                if violation > _NEGLIGIBLE * eps:
+                    axpy(weights, ids, values, ptr[i], ptr[i + 1], step)
+                    if n_dense > 0:
+                        axpy(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, step)
+                    for b in range(LANES):
+                        beta[i, b] += step[b]
+                        bias_weights[b] += bias * step[b]
+                worst = max(worst, violation)
+                moves[at] = violation
         if worst > eps:
-            n_active = kept
+            n_active = _keep_moving(active, moves, n_active, eps)
         elif n_active < n:
+            for i in range(n):
+                active[i] = i
             n_active = n
         else:
             break
@@ -302,23 +331,30 @@ def solve(
 @jit
 def extract(features, weights, beta, private_ptr, private_features, private_values, n_lanes, threshold):
     """List the weights of at least ``threshold`` as (feature, lane, value), private features included."""
+    least = max(np.float32(threshold), np.float32(1e-38))  # zero is no weight
     n_features = len(features)
+    kept = np.empty(n_features, np.uint8)
     count = 0
     for f in range(n_features):
-        for b in range(n_lanes):
-            count += abs(weights[f, b]) >= threshold and weights[f, b] != 0.0
+        found = 0
+        for b in range(LANES):  # unused lanes are zero
+            found += abs(weights[f, b]) >= least
+        kept[f] = found
+        count += found
     for i in range(len(private_ptr) - 1):
         for b in range(n_lanes):
             if beta[i, b] != 0.0:
                 for k in range(private_ptr[i], private_ptr[i + 1]):
-                    count += abs(beta[i, b] * private_values[k]) >= threshold
+                    count += abs(beta[i, b] * private_values[k]) >= least
     out_features = np.empty(count, np.int32)
     out_lanes = np.empty(count, np.uint8)
     out_values = np.empty(count, np.float32)
     at = 0
     for f in range(n_features):
+        if kept[f] == 0:
+            continue
         for b in range(n_lanes):
-            if abs(weights[f, b]) >= threshold and weights[f, b] != 0.0:
+            if abs(weights[f, b]) >= least:
                 out_features[at], out_lanes[at], out_values[at] = features[f], b, weights[f, b]
                 at += 1
     for i in range(len(private_ptr) - 1):
@@ -326,7 +362,7 @@ def extract(features, weights, beta, private_ptr, private_features, private_valu
             if beta[i, b] != 0.0:
                 for k in range(private_ptr[i], private_ptr[i + 1]):
                     value = beta[i, b] * private_values[k]
-                    if abs(value) >= threshold:
+                    if abs(value) >= least:
                         out_features[at], out_lanes[at], out_values[at] = private_features[k], b, value
                         at += 1
     return out_features, out_lanes, out_values
