@@ -16,7 +16,7 @@ test: $(VENV)/dev.stamp  ## run all tests
 lint: $(VENV)/dev.stamp  ## style, types, direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check umpteen tests benchmarks scripts examples
-	$(BIN)/pyrefly check umpteen
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python umpteen
 	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp  ## measure against the peers; DATA=folder with the datasets

@@ -22,9 +22,7 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "pecos": Environment(
-        "pecos.xmc.xlinear.model", ("libpecos==1.2.8",), ("numpy<2", "scipy<1.14", "scikit-learn")
-    ),
+    "pecos": Environment("pecos.xmc.xlinear.model", ("libpecos==1.2.8",), ("numpy<2", "scipy<1.14", "scikit-learn")),
     "omikuji": Environment("omikuji", (), ("omikuji==0.5.2", "numpy", "scipy")),
     "napkinxc": Environment("napkinxc.models", (), ("napkinxc==0.7.2", "numpy", "scipy")),
 }

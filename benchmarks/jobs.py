@@ -35,9 +35,7 @@ class Results:
     def forget(self, names: set[str]) -> None:
         """Drop what was measured for these variants, or everything for ``{"all"}``."""
         self.records = {
-            key: record
-            for key, record in self.records.items()
-            if not ({"all", record.get("variant")} & names)
+            key: record for key, record in self.records.items() if not ({"all", record.get("variant")} & names)
         }
 
     def put(self, key: str, record: Record) -> None:

@@ -17,6 +17,7 @@ from benchmarks.plan import BEAM, THREADS, VARIANTS, WAY_TITLES, DatasetPlan, K
 
 Row = Mapping[str, Any]
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+FIRST_PAGE = ("<!-- readme-bench:begin -->", "<!-- readme-bench:end -->")
 _NONE = "–"
 _TITLES = {variant.name: variant.title for variant in VARIANTS}
 _HEAD = (
@@ -38,6 +39,36 @@ def dataset_table(rows: Mapping[str, Row]) -> str:
     for name in [n for n in _TITLES if n in rows]:
         lines += _variant_lines(_TITLES[name], rows[name], base)
     return table(_HEAD, lines)
+
+
+def short_table(summary: Mapping[str, Mapping[str, Row]], plans: Sequence[DatasetPlan]) -> str:
+    """Render the few figures that the first page shows: umpteen's and its two fastest peers'."""
+    head = ("dataset", "", "fit s", "texts/s", "one text, ms", "model MB", "P@1/3/5")
+    lines = []
+    for plan in plans:
+        for name, title in (("umpteen", "**umpteen**"), ("pecos", "PECOS"), ("omikuji", "omikuji")):
+            row = summary.get(plan.name, {}).get(name)
+            if row is None:
+                continue
+            lines.append([
+                plan.title.partition(",")[0] if name == "umpteen" else "",
+                title,
+                number(row.get("fit_s"), 1),
+                number(max(row.get("docs_per_s", {}).values(), default=None), 0),
+                number(min(row.get("p50_ms", {}).values(), default=None), 3),
+                number(row.get("model_mb"), 1),
+                triple(row, "P"),
+            ])  # fmt: skip
+    return table(head, lines)
+
+
+def first_page(summary: Mapping[str, Mapping[str, Row]], plans: Sequence[DatasetPlan], here: Row) -> str:
+    """Render what goes between the markers of README.md."""
+    return (
+        f"{short_table(summary, plans)}\n\n"
+        f"XR-Linear on {here['cores']} cores ({here['cpu']}), {here['date']}, all on the same matrices in one run "
+        "of `make bench`, every peer by its fastest way to predict. [All figures, method and caveats](docs/benchmarks.md)."
+    )
 
 
 def _variant_lines(title: str, row: Row, base: Row) -> list[list[str]]:

@@ -111,6 +111,12 @@ def _write(
     page = out / "benchmarks.md"
     old = page.read_text(encoding="utf-8") if page.exists() else _PAGE
     page.write_text(report.replace_between(old, text), encoding="utf-8")
+    readme = out.parent / "README.md"
+    if readme.exists() and len(plans) == len(plan.DATASETS):
+        old = readme.read_text(encoding="utf-8")
+        readme.write_text(
+            report.replace_between(old, report.first_page(rows, plans, here), *report.FIRST_PAGE), encoding="utf-8"
+        )
     try:
         from benchmarks import plot
 

@@ -67,9 +67,7 @@ class Document:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--lists", type=Path, default=Path("/var/lib/apt/lists"), help="folder of apt's lists"
-    )
+    parser.add_argument("--lists", type=Path, default=Path("/var/lib/apt/lists"), help="folder of apt's lists")
     parser.add_argument("--out", type=Path, default=DEMO, help="folder to write")
     parser.add_argument("--budget", type=int, default=1_900_000, help="most bytes of all files together")
     options = parser.parse_args()
@@ -83,9 +81,7 @@ def main() -> None:
         (options.out / name).write_bytes(content)
     table = describe(train, test)
     suites = ", ".join(f"{suite} ({date})" for suite, date in suites_and_dates(options.lists))
-    note = provenance(
-        suites, f"{n_tagged:,} different tagged descriptions with {n_tags:,} tags", files, table
-    )
+    note = provenance(suites, f"{n_tagged:,} different tagged descriptions with {n_tags:,} tags", files, table)
     (options.out / "PROVENANCE.md").write_text(note)
     print(table)
     print(f"{sum(map(len, files.values())):,} bytes in {options.out}")
@@ -148,18 +144,14 @@ def keep_informative(documents: Iterable[Document]) -> list[Document]:
     kept = []
     for document in documents:
         document.tags = {
-            tag
-            for tag in document.tags
-            if tag.partition("::")[0] not in DROPPED_FACETS and not tag.endswith("::TODO")
+            tag for tag in document.tags if tag.partition("::")[0] not in DROPPED_FACETS and not tag.endswith("::TODO")
         }
         if document.text and not all(MECHANICAL.fullmatch(tag) for tag in document.tags):
             kept.append(document)
     return kept
 
 
-def fit_budget(
-    documents: list[Document], budget: int
-) -> tuple[dict[str, bytes], list[Document], list[Document]]:
+def fit_budget(documents: list[Document], budget: int) -> tuple[dict[str, bytes], list[Document], list[Document]]:
     """Take as many documents as fit, in the order of their names' digests, and pack them."""
     documents = sorted(documents, key=lambda document: (digest(document.source), digest(document.text)))
     n = len(documents)

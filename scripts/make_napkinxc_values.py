@@ -16,9 +16,7 @@ TARGET = Path(__file__).parent.parent / "tests" / "data" / "napkinxc_metrics.jso
 DEPTH = 5
 
 
-def make_case(
-    name: str, seed: int, *, n: int, n_labels: int, A: float, B: float, gaps: bool
-) -> dict[str, Any]:
+def make_case(name: str, seed: int, *, n: int, n_labels: int, A: float, B: float, gaps: bool) -> dict[str, Any]:
     """Draw training labels, true labels and rankings; with gaps some of each row or all of it is missing."""
     rng = np.random.default_rng(seed)
     popularity = rng.permutation(1.0 / np.arange(1, n_labels + 1))

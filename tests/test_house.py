@@ -23,9 +23,7 @@ import umpteen
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "umpteen"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-MODULES = sorted(
-    ["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))]
-)
+MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))])
 OPTIONAL = {"pyarrow", "torch", "transformers", "fastapi", "uvicorn", "ray"}
 
 PUBLIC = {
@@ -37,9 +35,7 @@ PUBLIC = {
 def fresh(code: str) -> str:
     """Run code in a new interpreter, in the repository's root, and return what it prints."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -100,11 +96,7 @@ def test_every_room_is_in_the_contract() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     layers = text[text.index("layers = [") :]
     named = set(re.findall(r"umpteen\.(\w+)", layers[: layers.index("]")]))
-    rooms = {
-        path.stem
-        for path in PACKAGE.iterdir()
-        if (path.is_dir() or path.suffix == ".py") and path.stem[0] != "_"
-    }
+    rooms = {path.stem for path in PACKAGE.iterdir() if (path.is_dir() or path.suffix == ".py") and path.stem[0] != "_"}
     assert rooms == named
 
 

@@ -77,7 +77,9 @@ class TreeConfig(Checked):
     leaf_size: int = option(96, "most labels under one parent; multiples of 16 train fastest", low=1)
     depth: int = option(0, "number of levels above the labels; 0 lets leaf_size decide", low=0)
     vectors: str = option(
-        "pifa", "what a label looks like: its texts (pifa), its name (names), or both", choices=("pifa", "names", "both")
+        "pifa",
+        "what a label looks like: its texts (pifa), its name (names), or both",
+        choices=("pifa", "names", "both"),
     )
     max_features: int = option(300, "keep this many features of each label vector, the largest; 0 keeps all", low=0)
     max_iter: int = option(20, "k-means sweeps per split", low=1)
@@ -107,7 +109,8 @@ class LinearConfig(Checked):
     )
     negatives_beam: int = option(5, "predicted parents per text for man", low=1)
     relevance: str = option(
-        "none", "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
+        "none",
+        "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
         choices=("none", "induce", "induce-l1"),
     )
     memory_gb: float = option(0.0, "most memory the solver may hold at a time, in GB; 0 sets no bound", low=0.0)

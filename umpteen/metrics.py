@@ -210,9 +210,7 @@ class Metrics:
         if len(top) != n_rows:
             raise BadInput(f"Y has {n_rows} rows but {len(top)} were predicted; pass one label row per text")
         if self.n_rows and n_labels != known:
-            raise BadInput(
-                f"every block must have the same labels, but Y has {n_labels} columns after {known}"
-            )
+            raise BadInput(f"every block must have the same labels, but Y has {n_labels} columns after {known}")
         if len(self._weights) not in (0, n_labels):
             raise BadInput(
                 f"inverse_propensity has {len(self._weights)} weights but Y has {n_labels} columns; "

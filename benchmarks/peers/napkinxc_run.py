@@ -25,9 +25,7 @@ def fit(job: Job) -> dict[str, Any]:
 def batch(job: Job) -> dict[str, Any]:
     X, model = job.matrix("X.tst"), _model(job)
     model.load()
-    predicted, figures = measure.measure_batch(
-        lambda: model.predict(X, top_k=job.k), X.shape[0], job.repeats
-    )
+    predicted, figures = measure.measure_batch(lambda: model.predict(X, top_k=job.k), X.shape[0], job.repeats)
     measure.keep(job, measure.padded(predicted, job.k))
     return figures
 

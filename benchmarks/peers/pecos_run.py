@@ -44,9 +44,7 @@ def _train(X: Any, Y: Any, job: Job) -> XLinearModel:
 
 def batch(job: Job) -> dict[str, Any]:
     X, model = job.matrix("X.tst"), _load(job)
-    predicted, figures = measure.measure_batch(
-        lambda: model.predict(X, threads=job.threads), X.shape[0], job.repeats
-    )
+    predicted, figures = measure.measure_batch(lambda: model.predict(X, threads=job.threads), X.shape[0], job.repeats)
     measure.keep(job, measure.best_of_rows(predicted, job.k))
     return figures
 

@@ -180,9 +180,7 @@ def test_beam_must_be_a_whole_number(fitted: Fitted, beam: Any) -> None:
 def test_rows_of_another_width_are_refused(recipe: str, small: Callable[..., Model]) -> None:
     model = small(recipe).fit(np.eye(3), LISTS)
     name = type(model).__name__
-    message = (
-        f"X has 4 features, but {name} is expecting 3 features as input; prepare the rows as for training"
-    )
+    message = f"X has 4 features, but {name} is expecting 3 features as input; prepare the rows as for training"
     for X in (np.ones((2, 4)), sp.csr_matrix(np.ones((1, 4)))):
         with pytest.raises(BadInput, match=message):
             model.topk(X)
@@ -226,9 +224,7 @@ def test_texts_for_a_model_of_rows_and_the_reverse(recipe: str, small: Callable[
     of_texts = small(recipe).fit(TEXTS, LISTS)
     with pytest.raises(BadInput, match="trained on texts; pass a list of str"):
         of_texts.topk([[0.0, 1.0]])
-    with pytest.raises(
-        BadInput, match=f"X has 3 features, but .* expecting {of_texts.n_features_in_} features"
-    ):
+    with pytest.raises(BadInput, match=f"X has 3 features, but .* expecting {of_texts.n_features_in_} features"):
         of_texts.topk(np.eye(3))
     with pytest.raises(BadInput, match=r"a single text was passed; wrap it: \[text\]"):
         of_texts.topk("red apple")
@@ -244,17 +240,13 @@ def test_truth_that_does_not_match(fitted: Fitted, made: Made) -> None:
         model.evaluate(made.texts[:3], made.lists[:2])
     with pytest.raises(BadInput, match="Y has 2 rows but X has 3"):
         model.score(made.texts[:3], made.lists[:2])
-    with pytest.raises(
-        BadInput, match="Y has 2 columns but the model has 60 labels; pass one column per label"
-    ):
+    with pytest.raises(BadInput, match="Y has 2 columns but the model has 60 labels; pass one column per label"):
         model.evaluate(made.texts[:3], np.ones((3, 2)))
 
 
 def test_pairs_that_do_not_match(fitted: Fitted, made: Made) -> None:
     model = fitted("xr-linear")
-    with pytest.raises(
-        BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"
-    ):
+    with pytest.raises(BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"):
         model.score_labels(made.texts[:3], np.ones((3, 5)))
     with pytest.raises(BadInput, match="pairs has 2 rows but X has 3"):
         model.score_labels(made.texts[:3], np.ones((2, N_LABELS)))

@@ -56,9 +56,7 @@ def test_mistakes_are_told_when_the_ensemble_is_made(fitted: Fitted) -> None:
     with pytest.raises(BadConfig, match="one weight per model"):
         Ensemble([model, model], weights=[1])
     other = XRLinear(threads=1).fit(["red apple", "green pear"], [["x"], ["y"]])
-    with pytest.raises(
-        BadInput, match=f"model 1 has 2 labels that differ from the {N_LABELS} of model 0; train"
-    ):
+    with pytest.raises(BadInput, match=f"model 1 has 2 labels that differ from the {N_LABELS} of model 0; train"):
         Ensemble([model, other])
     with pytest.raises(BadInput, match="k must be a whole number"):
         Ensemble([model]).topk(["a"], 0)

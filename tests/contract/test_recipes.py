@@ -51,9 +51,7 @@ def test_learns_what_the_keywords_say(recipe: str, fitted: Fitted, held_out: Mad
     assert figures["R@3"] > 90.0
 
 
-def test_predict_answers_in_the_form_of_fit(
-    recipe: str, small: Small, rows: sp.csr_matrix, made: Made
-) -> None:
+def test_predict_answers_in_the_form_of_fit(recipe: str, small: Small, rows: sp.csr_matrix, made: Made) -> None:
     as_lists = small(recipe).fit(made.texts, made.lists).predict(made.texts)
     assert np.mean([set(a) == set(b) for a, b in zip(as_lists, made.lists, strict=True)]) > 0.6
     as_sparse = small(recipe).fit(rows, made.Y).predict(rows)
@@ -71,11 +69,7 @@ def test_predict_answers_in_the_form_of_fit(
 def test_one_label_per_row(recipe: str, small: Small, tmp_path: Path, dtype: Any) -> None:
     texts = ["red apple", "green pear", "red cherry", "green lime"] * 3
     values = ["10", "20", "10", "20"] * 3
-    y = (
-        np.array(values).astype(float).astype(dtype)
-        if dtype in (np.int64, np.float64)
-        else np.array(values, dtype)
-    )
+    y = np.array(values).astype(float).astype(dtype) if dtype in (np.int64, np.float64) else np.array(values, dtype)
     model = small(recipe).fit(texts, y)
     for now in (model, _reopened(model, tmp_path)):
         predicted = now.predict(texts)
@@ -164,9 +158,7 @@ def test_a_smaller_k_is_the_start_of_a_larger_one(recipe: str, fitted: Fitted, h
     alike(one, TopK(five.labels[:, :1], five.scores[:, :1]))
 
 
-def test_unsorted_and_wide_indices_change_nothing(
-    recipe: str, small: Small, rows: sp.csr_matrix, made: Made
-) -> None:
+def test_unsorted_and_wide_indices_change_nothing(recipe: str, small: Small, rows: sp.csr_matrix, made: Made) -> None:
     expected = small(recipe).fit(rows, made.Y)
     shuffled = _shuffled(rows)
     before = [part.copy() for part in (shuffled.data, shuffled.indices, shuffled.indptr)]
@@ -178,9 +170,7 @@ def test_unsorted_and_wide_indices_change_nothing(
     assert not shuffled.has_sorted_indices
 
 
-def test_the_length_of_a_row_does_not_matter(
-    recipe: str, small: Small, rows: sp.csr_matrix, made: Made
-) -> None:
+def test_the_length_of_a_row_does_not_matter(recipe: str, small: Small, rows: sp.csr_matrix, made: Made) -> None:
     model = small(recipe).fit(rows, made.Y)
     alike(model.topk(rows, 3), model.topk(rows * 7.0, 3))
     raw = small(recipe, normalize=False).fit(rows, made.Y)
@@ -211,9 +201,7 @@ def test_no_rows_give_no_answers(recipe: str, fitted: Fitted) -> None:
     assert fitted(recipe).predict([]) == []
 
 
-def test_labels_without_a_training_row_rank_last(
-    recipe: str, small: Small, rows: sp.csr_matrix, made: Made
-) -> None:
+def test_labels_without_a_training_row_rank_last(recipe: str, small: Small, rows: sp.csr_matrix, made: Made) -> None:
     wider = sp.csr_matrix((made.Y.data, made.Y.indices, made.Y.indptr), shape=(len(made), N_LABELS + 5))
     model = small(recipe).fit(rows, wider)
     top = model.topk(rows, 5)
@@ -287,17 +275,13 @@ def test_a_saved_model_answers_the_same(
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16", "int8"])
-def test_every_precision_survives_the_disk(
-    recipe: str, small: Small, made: Made, tmp_path: Path, weights: str
-) -> None:
+def test_every_precision_survives_the_disk(recipe: str, small: Small, made: Made, tmp_path: Path, weights: str) -> None:
     model = small(recipe, **{"store.weights": weights}).fit(made.texts, made.lists)
     same(model.topk(made.texts, 5), _reopened(model, tmp_path).topk(made.texts, 5))
     assert model.evaluate(made.texts, made.lists)["P@1"] > FLOOR[recipe]
 
 
-def test_a_saved_model_saves_the_same_bytes(
-    recipe: str, fitted: Fitted, tmp_path: Path, files: Files
-) -> None:
+def test_a_saved_model_saves_the_same_bytes(recipe: str, fitted: Fitted, tmp_path: Path, files: Files) -> None:
     opened = _reopened(fitted(recipe), tmp_path)
     opened.save(tmp_path / "again")
     assert files(tmp_path / "again") == files(tmp_path / "model")
@@ -321,9 +305,7 @@ def test_names_and_keys_survive_the_disk(recipe: str, small: Small, tmp_path: Pa
     assert opened.topk(["woof"], 1).names == [["dög"]]
 
 
-def test_a_model_of_numbered_columns_has_no_names(
-    recipe: str, small: Small, made: Made, tmp_path: Path
-) -> None:
+def test_a_model_of_numbered_columns_has_no_names(recipe: str, small: Small, made: Made, tmp_path: Path) -> None:
     model = _reopened(small(recipe).fit(made.texts, made.Y), tmp_path)
     assert model.labels_.is_numbered
     with pytest.raises(umpteen.errors.BadInput, match="label_names"):
@@ -360,9 +342,7 @@ def test_describe_says_what_differs(recipe: str, fitted: Fitted) -> None:
 def test_made_data_is_what_it_says() -> None:
     data = make(100, seed=0)
     assert all(
-        f"key{int(name[-2:])}x" in text
-        for text, row in zip(data.texts, data.lists, strict=True)
-        for name in row
+        f"key{int(name[-2:])}x" in text for text, row in zip(data.texts, data.lists, strict=True) for name in row
     )
 
 

@@ -41,9 +41,7 @@ class Watcher:
         return [stage for stage in self.stages if "level" in stage]
 
 
-def interrupt(
-    model: Model, made: Made, stage: str, checkpoint: Path | None, *, when_done: bool = False
-) -> None:
+def interrupt(model: Model, made: Made, stage: str, checkpoint: Path | None, *, when_done: bool = False) -> None:
     with pytest.raises(KeyboardInterrupt):
         model.fit(made.texts, made.lists, progress=Watcher(stage, when_done), checkpoint=checkpoint)
 
@@ -88,9 +86,7 @@ def test_the_last_interrupted_stage_is_where_it_goes_on(small: Small, made: Made
     assert resumed.trained == watcher.trained[-1:]
 
 
-def test_stages_are_removed_when_the_model_is_saved(
-    recipe: str, small: Small, made: Made, tmp_path: Path
-) -> None:
+def test_stages_are_removed_when_the_model_is_saved(recipe: str, small: Small, made: Made, tmp_path: Path) -> None:
     stages = tmp_path / "stages"
     model = small(recipe).fit(made.texts, made.lists, checkpoint=stages)
     assert any(stages.rglob("*.safetensors"))
@@ -108,9 +104,7 @@ def test_other_files_in_the_folder_are_left_alone(small: Small, made: Made, tmp_
 
 
 @pytest.mark.parametrize("change", ["labels", "texts", "settings", "seed", "tree"])
-def test_stages_of_other_work_are_not_used(
-    small: Small, made: Made, tmp_path: Path, files: Files, change: str
-) -> None:
+def test_stages_of_other_work_are_not_used(small: Small, made: Made, tmp_path: Path, files: Files, change: str) -> None:
     stages = tmp_path / "stages"
     flat = LabelTree.flat(N_LABELS)
     old_tree = flat if change == "tree" else None
@@ -142,9 +136,7 @@ def test_a_damaged_stage_is_trained_again(small: Small, made: Made, tmp_path: Pa
     assert files(tmp_path / "again") == files(tmp_path / "whole")
 
 
-def test_an_interrupted_fit_keeps_the_old_model(
-    recipe: str, small: Small, made: Made, tmp_path: Path
-) -> None:
+def test_an_interrupted_fit_keeps_the_old_model(recipe: str, small: Small, made: Made, tmp_path: Path) -> None:
     model = small(recipe).fit(["red apple", "green pear"], [["red"], ["green"]])
     before = model.topk(["red"], 2)
     watcher = Watcher()

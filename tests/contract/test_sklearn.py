@@ -117,9 +117,7 @@ def test_cross_validation(recipe: str, rows: sp.csr_matrix, made: Made) -> None:
 
 def test_cross_validation_by_another_figure(made: Made) -> None:
     model = XRLinear(search={"threshold": 0.03}, threads=1)
-    scores = cross_val_score(
-        model, made.texts, made.Y.toarray(), cv=2, scoring="f1_micro", error_score="raise"
-    )
+    scores = cross_val_score(model, made.texts, made.Y.toarray(), cv=2, scoring="f1_micro", error_score="raise")
     assert scores.min() > 0.5
 
 
@@ -134,9 +132,7 @@ def test_decision_function_agrees_with_predict(recipe: str, rows: sp.csr_matrix,
     np.testing.assert_array_equal(model.decision_function(rows) >= 0, model.predict(rows) == 1)
     y = np.asarray(made.Y.argmax(axis=1)).ravel() // 10
     single = RECIPES[recipe](threads=1).fit(rows, y)
-    np.testing.assert_array_equal(
-        single.classes_[single.decision_function(rows).argmax(axis=1)], single.predict(rows)
-    )
+    np.testing.assert_array_equal(single.classes_[single.decision_function(rows).argmax(axis=1)], single.predict(rows))
     two = RECIPES[recipe](threads=1).fit(rows, y > 2)
     np.testing.assert_array_equal(two.decision_function(rows) > 0, two.predict(rows))
 

@@ -51,9 +51,7 @@ print(json.dumps({"new": {name: kinds for name, kinds in new.items() if kinds}, 
 def test_warmup_compiles_everything() -> None:
     here = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=600
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["new"] == {}

@@ -137,9 +137,7 @@ def test_help_and_version_are_light() -> None:
     assert run("--version").stdout.strip() == f"umpteen {umpteen.__version__}"
     helped = run("--help")
     assert helped.exit_code == 0
-    assert all(
-        name in helped.stdout for name in ("train", "predict", "evaluate", "info", "bench", "demo", "warmup")
-    )
+    assert all(name in helped.stdout for name in ("train", "predict", "evaluate", "info", "bench", "demo", "warmup"))
 
 
 @pytest.mark.parametrize(
@@ -183,9 +181,7 @@ def test_an_unknown_recipe_suggests_the_nearest(data: Path, tmp_path: Path) -> N
     assert "'xr-linear'" in result.stderr
 
 
-def test_debug_shows_where_an_error_came_from(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_where_an_error_came_from(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["train", data, "-o", tmp_path / "m", "--set", "nonsense=1"]
     assert isinstance(run(*words).exception, SystemExit)
     assert isinstance(run(*words, "--debug").exception, BadConfig)
@@ -291,9 +287,7 @@ def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch
     stages = tmp_path / "stages"
     words = ["train", data, "-o", tmp_path / "m", "--checkpoint", stages, *SMALL]
     with monkeypatch.context() as patch:
-        patch.setattr(
-            Terminal, "progress", lambda self: _StopsWhen(lambda: any(stages.rglob("*.safetensors")))
-        )
+        patch.setattr(Terminal, "progress", lambda self: _StopsWhen(lambda: any(stages.rglob("*.safetensors"))))
         result = run(*words)
     assert result.exit_code == 130
     assert "the same command resumes" in result.stderr
@@ -439,9 +433,7 @@ def test_a_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
 
 
 def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
-    result = run(
-        "evaluate", model, data, "--json", "-k", "1,2", "--threshold", "0.3", "--propensity", "0.55,1.5"
-    )
+    result = run("evaluate", model, data, "--json", "-k", "1,2", "--threshold", "0.3", "--propensity", "0.55,1.5")
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)
     assert figures["rows"] == 20
@@ -466,17 +458,13 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
 
 
 def test_evaluate_feature_rows(rows_model: Path, rows_data: Path) -> None:
-    figures = json.loads(
-        run("evaluate", rows_model, rows_data, "--json", "--propensity", "amazon-670k").stdout
-    )
+    figures = json.loads(run("evaluate", rows_model, rows_data, "--json", "--propensity", "amazon-670k").stdout)
     assert figures["P@1"] == figures["PSP@1"] == 100
 
 
 def test_columns_follow_the_labels_of_the_model() -> None:
     Y = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], np.float32))
-    theirs = Dataset(
-        X=sp.csr_matrix(np.ones((2, 1))), Y=Y, labels=Labels(["b", "new", "a", "cee"], [*"bnac"])
-    )
+    theirs = Dataset(X=sp.csr_matrix(np.ones((2, 1))), Y=Y, labels=Labels(["b", "new", "a", "cee"], [*"bnac"]))
     moved = align(theirs, Labels(["a", "b", "cee"]))
     assert moved.labels.keys() == ["a", "b", "cee", "n"]
     assert moved.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
@@ -528,9 +516,7 @@ def test_recipes_and_settings_are_listed() -> None:
     keys = [key for key, *_ in describe(ModelConfig)]
     assert [row["key"] for row in json.loads(run("settings", "--json").stdout)] == keys
     assert all(key in run("settings").stdout for key in keys)
-    of_recipe = {
-        row["key"]: row["default"] for row in json.loads(run("settings", "--json", "--recipe", "plt").stdout)
-    }
+    of_recipe = {row["key"]: row["default"] for row in json.loads(run("settings", "--json", "--recipe", "plt").stdout)}
     assert of_recipe["linear.loss"] == "logistic"
     assert run("settings", "--recipe", "ptl").exit_code == 2
 
@@ -559,9 +545,7 @@ def test_bench_compares_recipes(data: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_demo_trains_measures_tags_and_saves(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import umpteen.cli.demo
     import umpteen.models
 
@@ -584,9 +568,7 @@ def documented_commands() -> list[str]:
     return [line for block in blocks for line in block.split("```")[0].splitlines()]
 
 
-def test_every_command_of_the_manual_runs(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On small data: its labels are renamed to those the manual allows, and demo means this folder."""
     import umpteen.cli.demo
     import umpteen.models

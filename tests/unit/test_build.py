@@ -93,9 +93,7 @@ def test_the_seed_decides_and_threads_do_not(kind):
 def test_balanced_kinds_find_known_topics(kind, tiny):
     vectors = pifa(tiny.X, tiny.Y)
     config = TreeConfig(kind=kind, branching=6, leaf_size=10)
-    found = max(
-        len(groups_of(build(vectors, config, seed=seed), 0) & groups_of(tiny.tree, 0)) for seed in range(4)
-    )
+    found = max(len(groups_of(build(vectors, config, seed=seed), 0) & groups_of(tiny.tree, 0)) for seed in range(4))
     assert found >= 4  # of 6
 
 

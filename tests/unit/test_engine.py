@@ -12,9 +12,7 @@ from umpteen.engine import Pool, n_threads, run, silent
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_results_come_in_the_order_of_tasks(threads):
-    assert run(lambda i: i * i, 50, threads=threads, order=list(range(49, -1, -1))) == [
-        i * i for i in range(50)
-    ]
+    assert run(lambda i: i * i, 50, threads=threads, order=list(range(49, -1, -1))) == [i * i for i in range(50)]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -92,9 +90,7 @@ def test_an_interrupt_while_waiting_stops_the_workers():
 def test_progress_grows_from_nothing_to_everything(threads):
     seen: list[tuple[str, int, int]] = []
     weights = [5, 0, 2, 9]
-    run(
-        lambda i: i, 4, threads=threads, weights=weights, stage="work", progress=lambda *now: seen.append(now)
-    )
+    run(lambda i: i, 4, threads=threads, weights=weights, stage="work", progress=lambda *now: seen.append(now))
     done = [now[1] for now in seen]
     assert {(stage, total) for stage, _, total in seen} == {("work", 16)}
     assert done[0] == 0

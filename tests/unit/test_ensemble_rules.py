@@ -122,9 +122,7 @@ def test_equals_the_definition(tops: list[TopK], rule: str, weighted: bool) -> N
     st.integers(1, 10),
     st.booleans(),
 )
-def test_kernel_equals_its_reference(
-    labels: np.ndarray, values: np.ndarray, k: int, take_largest: bool
-) -> None:
+def test_kernel_equals_its_reference(labels: np.ndarray, values: np.ndarray, k: int, take_largest: bool) -> None:
     out_labels, out_scores = np.empty((3, k), np.int32), np.empty((3, k), np.float32)
     rank.merge_rows(labels, values, out_labels, out_scores.view(np.int32), take_largest, 0.5)
     expected_labels, expected_scores = reference.merge_rows(labels, values, k, take_largest, 0.5)

@@ -64,7 +64,7 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     carries = np.zeros((X.shape[0], tree.sizes[level - 1]), bool)
     for i, label in zip(*Y.nonzero(), strict=True):
         carries[i, tree.node_of(level - 1)[label]] = True
-    negatives = fit.negatives_for(Rows.of(X), config)
+    negatives = fit.negatives_for(Rows.of(X).mean_features, config)
     if negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
         return carries
     weights = [dense(one, X.shape[1]) for one in levels[:level]]
@@ -149,12 +149,12 @@ def test_hard_negatives_are_for_long_rows_unless_told():
         return Rows.of(X, np.ones((3, n_dense), np.float32) if n_dense else None)
 
     auto = LinearConfig(negatives="auto")
-    assert fit.negatives_for(rows(fit._LONG_ROW - 1), auto) == "tfn"
-    assert fit.negatives_for(rows(fit._LONG_ROW), auto) == "tfn+man"
-    assert fit.negatives_for(rows(1, fit._LONG_ROW - 1), auto) == "tfn+man"  # dense features count
-    assert fit.negatives_for(Rows.of(sp.csr_matrix((0, 4), dtype=np.float32)), auto) == "tfn"
+    assert fit.negatives_for(rows(fit._LONG_ROW - 1).mean_features, auto) == "tfn"
+    assert fit.negatives_for(rows(fit._LONG_ROW).mean_features, auto) == "tfn+man"
+    assert fit.negatives_for(rows(1, fit._LONG_ROW - 1).mean_features, auto) == "tfn+man"  # dense features count
+    assert fit.negatives_for(Rows.of(sp.csr_matrix((0, 4), dtype=np.float32)).mean_features, auto) == "tfn"
     for negatives in ("tfn", "man", "tfn+man"):
-        assert fit.negatives_for(rows(1), LinearConfig(negatives=negatives)) == negatives
+        assert fit.negatives_for(rows(1).mean_features, LinearConfig(negatives=negatives)) == negatives
 
 
 def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):

@@ -229,9 +229,7 @@ def test_blocks_must_agree_on_the_labels() -> None:
         metrics.add(TopK([[0]], [[1.0]]), [[1, 0, 0]])
 
 
-@pytest.mark.parametrize(
-    "weights", [np.ones(3), np.ones((2, 2)), np.array([1.0, np.nan]), np.array([-1.0, 1.0])]
-)
+@pytest.mark.parametrize("weights", [np.ones(3), np.ones((2, 2)), np.array([1.0, np.nan]), np.array([-1.0, 1.0])])
 def test_bad_weights_are_refused(weights: np.ndarray) -> None:
     with pytest.raises(BadInput, match="inverse_propensity"):
         evaluate(TopK([[0]], [[1.0]]), [[1, 0]], (1,), inverse_propensity=weights)

@@ -29,9 +29,7 @@ def score_matrices(draw: st.DrawFn) -> csr_matrix:
 
 @pytest.fixture
 def top() -> TopK:
-    return TopK(
-        [[2, 0], [1, -1], [-1, -1], [0, 1]], [[0.9, 0.4], [0.7, 0], [0, 0], [0.5, 0.5]], ["art", "law", "tax"]
-    )
+    return TopK([[2, 0], [1, -1], [-1, -1], [0, 1]], [[0.9, 0.4], [0.7, 0], [0, 0], [0.5, 0.5]], ["art", "law", "tax"])
 
 
 def test_arrays_have_the_promised_types(top: TopK) -> None:
@@ -82,9 +80,7 @@ def test_repr_shows_the_first_rows(top: TopK) -> None:
     assert repr(TopK.from_csr(np.zeros((0, 3)))) == "TopK(0 texts, k=1)"
 
 
-@pytest.mark.parametrize(
-    ("labels", "scores"), [([1, 2], [0.1, 0.2]), ([[1, 2]], [[0.1]]), ([[1]], [[0.1], [0.2]])]
-)
+@pytest.mark.parametrize(("labels", "scores"), [([1, 2], [0.1, 0.2]), ([[1, 2]], [[0.1]]), ([[1]], [[0.1], [0.2]])])
 def test_shapes_that_disagree_are_refused(labels: list, scores: list) -> None:
     with pytest.raises(BadInput, match="one shape"):
         TopK(labels, scores)

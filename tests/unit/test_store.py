@@ -22,9 +22,7 @@ from umpteen import __version__, store
 from umpteen.errors import BadInput, BadModelFile, UmpteenError
 from umpteen.store import atomic, folder, labels, tensors
 
-IN_FOLDER = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+IN_FOLDER = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = [np.dtype(spelling) for spelling in tensors.DTYPES.values()]
 
 
@@ -89,9 +87,7 @@ def test_round_trip(tmp_path):
     }
     assert stored.stems == ["weights", "tree"]
     assert stored.extra == ["note.bin", "encoder/config.json", "encoder/deep/w.bin"]
-    assert stored.size == sum(
-        len(content) for name, content in listing(stored.path).items() if name != "config.json"
-    )
+    assert stored.size == sum(len(content) for name, content in listing(stored.path).items() if name != "config.json")
     assert store.is_model(stored.path)
     assert not store.is_model(tmp_path)
 
@@ -171,8 +167,7 @@ def test_any_label_name_comes_back(names):
 
 def test_escapes_are_readable():
     assert (
-        labels.format_labels(["a\tb\n", "c\\n", "\u2028", "", "äöü"]).decode()
-        == "a\\tb\\n\nc\\\\n\n\\u2028\n\näöü\n"
+        labels.format_labels(["a\tb\n", "c\\n", "\u2028", "", "äöü"]).decode() == "a\\tb\\n\nc\\\\n\n\\u2028\n\näöü\n"
     )
 
 
@@ -207,9 +202,7 @@ def test_safetensors_both_ways(tmp_path, arrays, mmap):
 
 def test_other_layouts_are_written_plain(tmp_path):
     grid = np.arange(6, dtype=">i4").reshape(2, 3)
-    store.save_tensors(
-        tmp_path / "a.safetensors", {"t": grid.T, "step": grid[:, ::2], "f": np.asfortranarray(grid)}
-    )
+    store.save_tensors(tmp_path / "a.safetensors", {"t": grid.T, "step": grid[:, ::2], "f": np.asfortranarray(grid)})
     loaded = store.load_tensors(tmp_path / "a.safetensors")
     np.testing.assert_array_equal(loaded["t"], grid.T)
     np.testing.assert_array_equal(loaded["step"], grid[:, ::2])
@@ -228,9 +221,7 @@ def test_bfloat16_is_read_as_float32(tmp_path):
 # --- what is refused ---
 
 
-@pytest.mark.parametrize(
-    "array", [np.array(["a"]), np.array([None]), np.array([1j]), np.array(["2020"], "M8")]
-)
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array([1j]), np.array(["2020"], "M8")])
 def test_arrays_of_other_things_are_refused(tmp_path, array):
     with pytest.raises(BadInput, match="array 'x' must hold"):
         store.save_tensors(tmp_path / "a.safetensors", {"x": array})
@@ -344,17 +335,13 @@ def test_older_formats_are_upgraded_step_by_step(tmp_path, monkeypatch):
     monkeypatch.setitem(folder.UPGRADES, 1, lambda config: config | {"meta": {"steps": [1]}})
     with pytest.raises(BadModelFile, match="format 2"):
         store.read(tmp_path / "model")
-    monkeypatch.setitem(
-        folder.UPGRADES, 2, lambda config: config | {"meta": {"steps": [*config["meta"]["steps"], 2]}}
-    )
+    monkeypatch.setitem(folder.UPGRADES, 2, lambda config: config | {"meta": {"steps": [*config["meta"]["steps"], 2]}})
     stored = store.read(tmp_path / "model")
     assert stored.config["meta"] == {"steps": [1, 2]}
     assert stored.config["format"] == 3
 
 
-SAMPLE = b"".join(
-    bytes(part) for part in tensors.encode({"a": np.arange(4.0), "b": np.ones((2, 3), np.int8)})
-)
+SAMPLE = b"".join(bytes(part) for part in tensors.encode({"a": np.arange(4.0), "b": np.ones((2, 3), np.int8)}))
 
 
 def decodes_or_refuses(content: bytes) -> None:
@@ -437,9 +424,7 @@ def test_configs_that_lie(tmp_path, key, value):
 # --- full disks, crashes and other writers ---
 
 
-@pytest.mark.parametrize(
-    ("name", "call"), [*(("fsync", n) for n in range(9)), *(("replace", n) for n in range(5))]
-)
+@pytest.mark.parametrize(("name", "call"), [*(("fsync", n) for n in range(9)), *(("replace", n) for n in range(5))])
 def test_full_disk_leaves_the_old_model_and_no_litter(tmp_path, monkeypatch, name, call):
     save(tmp_path / "model", 1.0)
     before = listing(tmp_path)
@@ -596,9 +581,7 @@ def test_atomic_path_keeps_the_old_file_when_the_block_fails(tmp_path):
 
 
 def test_atomic_path_removes_old_leftovers_only(tmp_path):
-    fresh, stale, other = (
-        tmp_path / f".tmp-{i}-abcd-{name}" for i, name in enumerate(("a.txt", "a.txt", "b.txt"))
-    )
+    fresh, stale, other = (tmp_path / f".tmp-{i}-abcd-{name}" for i, name in enumerate(("a.txt", "a.txt", "b.txt")))
     for leftover in (fresh, stale, other):
         leftover.write_text("half")
     for leftover in (stale, other):

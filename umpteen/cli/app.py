@@ -76,9 +76,7 @@ Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a setting; see: umpteen settings. May be repeated."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; see: umpteen settings. May be repeated."),
 ]
 
 
@@ -101,9 +99,7 @@ def _common(
 @app.command(cls=_WithSettings)
 def train(
     data: Data,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder to save the model in.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder to save the model in.")],
     recipe: Annotated[str | None, typer.Option(help="See: umpteen recipes. Default: xr-linear.")] = None,
     config: Config = None,
     set_: Set = None,
@@ -127,15 +123,11 @@ def train(
 @app.command()
 def predict(
     model: ModelFolder,
-    source: Annotated[
-        str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")
-    ] = "-",
+    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
     k: Annotated[int, typer.Option("-k", help="Labels per text.", min=1)] = 5,
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
-    allowed: Annotated[
-        Path | None, typer.Option(help="File of the labels to choose from, one a line.")
-    ] = None,
+    allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -161,9 +153,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="Add F1 of the labels that score this much.")
-    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels that score this much.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Print how good a model is on labelled data, in per cent."""
@@ -220,9 +210,9 @@ def warmup(quiet: Quiet = False) -> None:
 
 @app.command(cls=_WithSettings)
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to save the model.")
-    ] = Path("demo-model"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to save the model.")] = Path(
+        "demo-model"
+    ),
     config: Config = None,
     set_: Set = None,
     seed: Seed = None,

@@ -126,8 +126,7 @@ def _in_own_process(job: Job) -> dict[str, Any]:
         result = answer.recv()
     except EOFError as error:
         raise BenchFailed(
-            f"the process that trained '{job.recipe}' died, most likely for want of memory; "
-            "try fewer rows with --rows"
+            f"the process that trained '{job.recipe}' died, most likely for want of memory; try fewer rows with --rows"
         ) from error
     finally:
         process.terminate()

@@ -154,9 +154,7 @@ def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str
 def _weights(model: Any, data: str, dataset: Dataset, constants: tuple[float, float]) -> np.ndarray:
     """Count labels on the train split, in the columns of the dataset that is evaluated."""
     if not Path(data).is_dir():
-        raise BadInput(
-            f"--propensity counts labels in the train split, but {data} is one file; pass its folder"
-        )
+        raise BadInput(f"--propensity counts labels in the train split, but {data} is one file; pass its folder")
     train = read_for(model, data, "train")
     columns = align(train, dataset.labels).Y[:, : len(dataset.labels)]
     return inverse_propensity(columns, *constants)

@@ -57,9 +57,7 @@ def collect(
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise BadConfig(
-                f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16"
-            )
+            raise BadConfig(f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16")
         settings[key.strip()] = value.strip()
     settings |= {key: value for key, value in direct.items() if value is not None}
     chosen = recipe or settings.get("recipe", named)

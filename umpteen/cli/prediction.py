@@ -154,16 +154,12 @@ def _in_blocks(texts: Iterator[str]) -> Iterator[list[str]]:
 
 def _read_features(source: str, n_features: int) -> Any:
     if source == "-":
-        raise BadInput(
-            "the model was trained on feature rows, not texts; pass a file of rows (XMC, svmlight, npz)"
-        )
+        raise BadInput("the model was trained on feature rows, not texts; pass a file of rows (XMC, svmlight, npz)")
     if Path(source).suffix == ".npz":
         return _read_npz(Path(source))
     dataset = read(source, "test", n_features=n_features)
     if dataset.X is None:
-        raise BadInput(
-            f"the model was trained on feature rows, but {source} holds texts; pass rows of features"
-        )
+        raise BadInput(f"the model was trained on feature rows, but {source} holds texts; pass rows of features")
     return dataset.X
 
 

@@ -57,9 +57,7 @@ class Labels:
         return labels
 
     @classmethod
-    def from_lists(
-        cls, rows: Iterable[Any], names: Mapping[str, str] | None = None
-    ) -> tuple[Labels, sp.csr_matrix]:
+    def from_lists(cls, rows: Iterable[Any], names: Mapping[str, str] | None = None) -> tuple[Labels, sp.csr_matrix]:
         """Build the vocabulary that occurs in rows of labels, and encode them.
 
         Ids follow the sorted order of the labels (by value if all are whole numbers), so they depend neither

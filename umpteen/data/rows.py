@@ -63,6 +63,11 @@ class Rows:
         return self.dense.shape[1]
 
     @property
+    def mean_features(self) -> float:
+        """How many features a row has on average."""
+        return len(self.indices) / max(len(self), 1) + self.n_dense
+
+    @property
     def triplet(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The sparse block for a kernel."""
         return self.indptr, self.indices, self.data

@@ -6,13 +6,14 @@ without bounds checks; the user's own arrays are shared where they already fit a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.engine import run
 from umpteen.errors import BadInput
+from umpteen.kernels import lazy
 
 _BLOCK = 1 << 20  # values looked at in one go, so that checks need no second copy of a large matrix
 _MAX_COLUMNS = np.iinfo(np.int32).max
@@ -69,18 +70,27 @@ def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def normalize_rows(csr: sp.csr_matrix) -> sp.csr_matrix:
+def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
     """Scale each row to length one; rows without values stay as they are.
 
-    The result shares ``indices`` and ``indptr`` with its argument.
+    The result shares ``indices`` and ``indptr`` with its argument, which is returned as it is if all its rows
+    have length one already (within 1e-6).
     """
+    n_rows = csr.shape[0]
+    cuts = np.linspace(0, n_rows, min(max(1, n_rows // 256), 8 * threads) + 1).astype(np.int64)
+    n_blocks, by = len(cuts) - 1, np.empty(n_rows, dtype=np.float64)
+
+    def measure(block: int) -> bool:
+        return lazy.row.scales(csr.indptr, csr.data, cuts[block], cuts[block + 1], by)
+
+    if all(run(measure, n_blocks, threads=threads)):
+        return csr
     data = np.empty(csr.nnz, dtype=np.float32)
-    for rows, start, stop in _row_blocks(csr.indptr):
-        counts = np.diff(csr.indptr[rows.start : rows.stop + 1])
-        values = csr.data[start:stop].astype(np.float64)  # squares of float32 overflow float32
-        length = np.sqrt(_sum_rows(values * values, counts))
-        scale = np.divide(1.0, length, out=np.ones_like(length), where=length > 0)
-        data[start:stop] = values * np.repeat(scale, counts)
+
+    def scale(block: int) -> None:
+        lazy.row.scale_rows(csr.indptr, csr.data, by, cuts[block], cuts[block + 1], data)
+
+    run(scale, n_blocks, threads=threads)
     return wrap(data, csr.indices, csr.indptr, csr.shape)
 
 
@@ -198,22 +208,3 @@ def _check_finite(csr: sp.csr_matrix, name: str) -> None:
             what = "NaN" if np.isnan(csr.data[at]) else "infinity (inf, or a number too large for float32)"
             column = csr.indices[at]
             raise BadInput(f"{name} holds {what} at row {row}, column {column}; remove or replace it")
-
-
-def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, int, int]]:
-    """Cut the rows into runs of about ``_BLOCK`` values; a longer row is a run of its own."""
-    row, n_rows = 0, len(indptr) - 1
-    while row < n_rows:
-        end = int(np.searchsorted(indptr, int(indptr[row]) + _BLOCK, side="right")) - 1
-        end = min(max(end, row + 1), n_rows)
-        yield slice(row, end), int(indptr[row]), int(indptr[end])
-        row = end
-
-
-def _sum_rows(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    sums = np.zeros(len(counts), dtype=values.dtype)
-    filled = counts > 0
-    if filled.any():  # reduceat gives nonsense for empty runs, so only the filled ones are asked for
-        starts = np.cumsum(counts) - counts
-        sums[filled] = np.add.reduceat(values, starts[filled])
-    return sums

@@ -77,9 +77,7 @@ def _csv_rows(path: Path, text_column: str, label_column: str | None) -> Iterato
             raise BadInput(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
 
 
-def _parquet_rows(
-    path: Path, text_column: str, label_column: str | None, names: dict[str, str]
-) -> Iterator[Row]:
+def _parquet_rows(path: Path, text_column: str, label_column: str | None, names: dict[str, str]) -> Iterator[Row]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -76,9 +76,7 @@ class Tfidf:
         self._fit(readable, progress)
         return self._transform(readable, self.threads, progress)
 
-    def transform(
-        self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent
-    ) -> csr_matrix:
+    def transform(self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent) -> csr_matrix:
         """Return one row per text: float32, indices sorted; a text without known terms is an empty row."""
         self._fitted()
         readable = Texts(texts, self.config.lowercase, once=True)
@@ -163,13 +161,15 @@ class Tfidf:
         keys = counted.keys[order]
         offsets = np.zeros(keys.size + 1, np.int64)
         np.cumsum([len(names[column]) for column in order], out=offsets[1:])
-        self._learn({
-            "keys": keys,
-            "slots": make_slots(keys),
-            "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
-            "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
-            "term_offsets": offsets,
-        })
+        self._learn(
+            {
+                "keys": keys,
+                "slots": make_slots(keys),
+                "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
+                "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
+                "term_offsets": offsets,
+            }
+        )
 
     def _transform(self, texts: Texts, threads: int, progress: Progress) -> csr_matrix:
         parts: list[Rows] = []

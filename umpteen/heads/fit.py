@@ -112,7 +112,9 @@ def train_levels(
             return _train_chunk(problems[number], job, local, where)
 
     parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
-    done = [[(job, part) for (n, job), part in zip(jobs, parts, strict=True) if n == number] for number in range(len(problems))]
+    done: list[list[tuple[_Job, Level]]] = [[] for _ in problems]
+    for (number, job), part in zip(jobs, parts, strict=True):
+        done[number].append((job, part))
     return [_gathered(problem, chunks) for problem, chunks in zip(problems, done, strict=True)]
 
 
@@ -217,7 +219,8 @@ def _train_chunk(problem: Problem, job: _Job, local: np.ndarray, where: np.ndarr
         kernel.solve(
             ptr, ids, values, square, private, rows.dense, dense_ids, chunk,
             positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
-            last - first, negative_cost, np.float32(config.bias), logistic, np.float32(config.eps), config.max_iter, problem.seed + first,
+            last - first, negative_cost, np.float32(config.bias), logistic,
+            np.float32(config.eps), config.max_iter, problem.seed + first,
             weights, bias_weights, beta,
         )  # fmt: skip
         found, lane, value = kernel.extract(features, weights, beta, *alone, last - first, config.threshold)
@@ -261,11 +264,11 @@ def _mask(
 def _predicts(rows: Rows, tree: LabelTree, level: int, config: LinearConfig) -> bool:
     """Say whether a level's mask holds predictions of the level above."""
     is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
-    return level > 0 and is_asked and "man" in negatives_for(rows, config)
+    return level > 0 and is_asked and "man" in negatives_for(rows.mean_features, config)
 
 
-def negatives_for(rows: Rows, config: LinearConfig) -> str:
-    """Say which rows train a node.
+def negatives_for(mean_features: float, config: LinearConfig) -> str:
+    """Say which rows train a node, given how many features a row has on average.
 
     Rows that a parent attracts wrongly are good teachers when texts are long. Of short ones, such as titles,
     too many are simply not labelled in full, and what they teach is wrong: on held-out parts of Eurlex-4K and
@@ -273,8 +276,7 @@ def negatives_for(rows: Rows, config: LinearConfig) -> str:
     """
     if config.negatives != "auto":
         return config.negatives
-    mean = (len(rows.indices) + rows.n_dense * len(rows)) / max(len(rows), 1)
-    return "tfn+man" if mean >= _LONG_ROW else "tfn"
+    return "tfn+man" if mean_features >= _LONG_ROW else "tfn"
 
 
 def _columns(matrix: sp.csr_matrix) -> sp.csc_matrix:

@@ -6,7 +6,7 @@ Holds weights and searches them; knows nothing about how they were trained or wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -102,9 +102,7 @@ class LinearTree:
         labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
         triplet = self._sparse(rows)
         if n == 1:  # the thin path: no threads, no blocks
-            lazy.score.search(
-                *triplet, 0, 1, *self.packed, *self._offsets, beams, self.posts, flags, labels, scores
-            )
+            lazy.score.search(*triplet, 0, 1, *self.packed, *self._offsets, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
         by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)]
         if any(by_chunks):
@@ -123,28 +121,22 @@ class LinearTree:
     def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
         """Score the given labels of each row, whether or not a beam would reach them."""
         triplet = self._sparse(rows)
-        parent_ptr = np.arange(len(rows) + 1, dtype=np.int64)
-        parent_nodes, parent_scores = np.zeros(len(rows), np.int32), np.ones(len(rows), np.float32)
-        out = np.empty(0, np.float32)
+        cuts = _cuts(len(rows), threads)
+        # the root is every row's only parent and scores one
+        above = (np.arange(len(rows) + 1), np.zeros(len(rows), np.int32), np.ones(len(rows), np.float32))
         for level in range(self.n_levels):
             nodes = self.tree.lift(pairs, level)
             ptr, ids = nodes.indptr.astype(np.int64), nodes.indices.astype(np.int32)
-            above = self.tree.parents[level][ids]
-            out = np.empty(len(ids), np.float32)
-            cuts = _cuts(len(rows), threads)
-
-            def task(block: int, level: int = level, given: tuple[Any, ...] = (
-                ptr, ids, above, parent_ptr, parent_nodes, parent_scores, out
-            )) -> None:  # fmt: skip
-                lazy.score.score_pairs(
-                    *triplet, cuts[block], cuts[block + 1], level, *self.packed, self.posts[level], *given
-                )
-
-            run(task, len(cuts) - 1, threads=threads)
-            parent_ptr, parent_nodes, parent_scores = ptr, ids, out
-        scored = sp.csr_matrix((out, self.tree.order[parent_nodes], parent_ptr), shape=pairs.shape)
+            asked = (ptr, ids, self.tree.parents[level][ids], *above, np.empty(len(ids), np.float32))
+            run(partial(self._score_block, triplet, cuts, level, asked), len(cuts) - 1, threads=threads)
+            above = (ptr, ids, asked[-1])
+        ptr, ids, scores = above
+        scored = sp.csr_matrix((scores, self.tree.order[ids], ptr), shape=pairs.shape)
         scored.sort_indices()
         return scored
+
+    def _score_block(self, triplet: Triplet, cuts: np.ndarray, level: int, asked: Triplet, block: int) -> None:
+        lazy.score.score_pairs(*triplet, cuts[block], cuts[block + 1], level, *self.packed, self.posts[level], *asked)
 
     def _by_levels(
         self, triplet: Triplet, k: int, beams: np.ndarray, flags: np.ndarray, by_chunks: list[bool], threads: int
@@ -219,7 +211,11 @@ class LinearTree:
             if not len(queries):
                 return
             total = int(lengths[queries].sum()) + 1
-            ids, kept, ptr = np.empty(total, np.int32), np.empty(total, np.float32), np.zeros(len(queries) + 1, np.int64)
+            ids, kept, ptr = (
+                np.empty(total, np.int32),
+                np.empty(total, np.float32),
+                np.zeros(len(queries) + 1, np.int64),
+            )
             first, last = int(starts[chunk]), int(starts[chunk + 1])
             margins = np.empty((len(queries), last - first), np.float32)
             with chunks.scratch.borrow() as (local, weights):
@@ -369,13 +365,9 @@ class _Chunks:
         return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes, scratch)
 
 
-def _pack(
-    levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int
-) -> dict[str, np.ndarray]:
+def _pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int) -> dict[str, np.ndarray]:
     coder = Coder.of([level.values for level in levels], weights)
-    parts: list[_Laid] = run(
-        lambda i: _lay_out(levels[i], tree, i, n_features, coder), len(levels), threads=threads
-    )
+    parts: list[_Laid] = run(lambda i: _lay_out(levels[i], tree, i, n_features, coder), len(levels), threads=threads)
     meta = np.zeros((len(levels), lazy.score.N_META), np.int64)
     ptrs, run_ptrs = [], []
     n_entries = n_runs = node_at = parent_at = 0

@@ -91,9 +91,7 @@ def dot(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: An
         def accumulate(count: int) -> Any:
             def body(k: Any) -> None:
                 for j in range(count):
-                    address, value = _feature(
-                        builder, table, indices, values, builder.add(k, ir.Constant(_I64, j))
-                    )
+                    address, value = _feature(builder, table, indices, values, builder.add(k, ir.Constant(_I64, j)))
                     builder.store(_fma(builder, value, _load(builder, address), builder.load(sums[j])), sums[j])
 
             return body

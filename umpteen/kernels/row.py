@@ -1,10 +1,19 @@
-"""Check one sparse row in one pass: what a single query can afford."""
+"""Lengths of sparse rows, and the check of a single one in one pass: what a query can afford."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
+from umpteen.kernels.jit import inline, jit
+
+
+@inline
+def _scale(total):
+    """What scales a row of this squared length to length one; 1 if it has it already, or has no length."""
+    if total <= 0.0:
+        return 1.0
+    scale = 1.0 / np.sqrt(total)
+    return scale if abs(scale - 1.0) > 1e-6 else 1.0
 
 
 @jit
@@ -17,7 +26,31 @@ def check_row(indices, data, n_features, normalize, out):
             return False
         before = indices[k]
         total += np.float64(data[k]) * np.float64(data[k])
-    scale = 1.0 / np.sqrt(total) if normalize and total > 0.0 else 1.0
+    scale = _scale(total) if normalize else 1.0
     for k in range(len(indices)):
         out[k] = data[k] * scale
     return True
+
+
+@jit
+def scales(indptr, data, first, last, out):
+    """Write what scales rows first..last to length one (1 for rows without length); return whether all have it.
+
+    Squares are added up in double precision: those of float32 can overflow float32.
+    """
+    are_unit = True
+    for row in range(first, last):
+        total = 0.0
+        for k in range(indptr[row], indptr[row + 1]):
+            total += np.float64(data[k]) * np.float64(data[k])
+        out[row] = _scale(total)
+        are_unit = are_unit and out[row] == 1.0
+    return are_unit
+
+
+@jit
+def scale_rows(indptr, data, by, first, last, out):
+    """Multiply the values of rows first..last by the rows' factors."""
+    for row in range(first, last):
+        for k in range(indptr[row], indptr[row + 1]):
+            out[k] = data[k] * by[row]

@@ -69,7 +69,14 @@ def least_margin(score, parent_score, kind):
         return np.float32(-np.inf)
     if kind == SIGMOID:
         return np.float32(-np.log(1.0 / ratio - 1.0) - 1e-3) if ratio < 1.0 else np.float32(10.0)
-    return np.float32(1.0 - (-np.log(ratio)) ** (1.0 / kind) - 1e-3)
+    loss = -np.log(ratio)
+    if kind == 2:
+        loss = np.sqrt(loss)
+    elif kind == 3:
+        loss = loss ** np.float32(1.0 / 3.0)
+    elif kind == 4:
+        loss = np.sqrt(np.sqrt(loss))
+    return np.float32(1.0) - loss - np.float32(1e-3)
 
 
 @inline
@@ -171,9 +178,7 @@ def _margins(
         for c in range(children[parent_at + parent + 1] - child):
             acc[j * widest + c] = bias[node_at + child + c]
     if offsets.shape[0] > 0:
-        _add_table(
-            indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc
-        )
+        _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc)
         return
     for j in range(first, last):
         slot[beam_ids[j]] = j * widest
@@ -203,8 +208,9 @@ def _keep_best(
             score = post(acc[base + c], kind)
             if kind != IDENTITY:
                 score *= beam_scores[j]
+            was_full = size == room
             size = offer(score, child + c, ids, scores, size, room)
-            if size == room:
+            if size == room and not was_full:  # later, a cut that is a little too low costs less than a new one
                 cut = least_margin(scores[size - 1], beam_scores[j], kind)
     return size
 

@@ -19,7 +19,7 @@ import numpy as np
 from umpteen.kernels.jit import inline, jit
 from umpteen.kernels.lanes import LANES, axpy, dot, prefetch
 
-_BLOCK = 32  # rows taken in a row: neighbours often share features, and what they share is in the cache
+_BLOCK = 16  # rows taken in a row: neighbours often share features, and what they share is in the cache
 _NEGLIGIBLE = np.float32(0.02)  # a move below this share of eps is not worth writing back
 
 
@@ -89,12 +89,18 @@ def gather(rows, indptr, indices, data, local):
 
 
 @inline
+def _next(state):
+    """Step a small random generator of our own: the same on every platform."""
+    state ^= state << np.uint64(13)
+    state ^= state >> np.uint64(7)
+    return state ^ (state << np.uint64(17))
+
+
+@inline
 def _shuffle(order, n, state):
-    """Shuffle the first n entries with a small generator of our own: the same on every platform."""
+    """Shuffle the first n entries."""
     for i in range(n - 1, 0, -1):
-        state ^= state << np.uint64(13)
-        state ^= state >> np.uint64(7)
-        state ^= state << np.uint64(17)
+        state = _next(state)
         j = np.int64(state % np.uint64(i + 1))
         order[i], order[j] = order[j], order[i]
     return state
@@ -289,7 +295,12 @@ def solve(
             first = blocks[turn] * _BLOCK
             if turn + 1 < n_blocks:
                 _prefetch_rows(active, blocks[turn + 1] * _BLOCK, n_active, ptr, ids, values, beta)
-            for at in range(first, min(first + _BLOCK, n_active)):
+            state = _next(state)
+            shift, stride = np.int64(state >> np.uint64(8)) & (_BLOCK - 1), np.int64(state >> np.uint64(40)) | 1
+            for place in range(_BLOCK):  # an odd stride meets every place once, in another order each time
+                at = first + ((place * stride + shift) & (_BLOCK - 1))
+                if at >= n_active:
+                    continue
                 i = active[at]
                 row_square = square[i] + bias * bias
                 for b in range(LANES):

@@ -285,7 +285,5 @@ def count_texts(text, offsets, lower, kinds, analyzer, shortest, longest, keys, 
         n_units = split_text(
             text, offsets[row], offsets[row + 1], lower, kinds, analyzer, folded, hashes, starts, ends, stops
         )
-        n += count_units(
-            hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, slots, keys[n:], counts[n:]
-        )
+        n += count_units(hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, slots, keys[n:], counts[n:])
     return n

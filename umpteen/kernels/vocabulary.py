@@ -128,8 +128,20 @@ def write_term(folded, starts, ends, first, last, spaced, out, at):
 
 @jit
 def name_terms(
-    text, offsets, first_row, lower, kinds, analyzer, shortest, longest,
-    keys, slots, unnamed, columns, ends_at, out,
+    text,
+    offsets,
+    first_row,
+    lower,
+    kinds,
+    analyzer,
+    shortest,
+    longest,
+    keys,
+    slots,
+    unnamed,
+    columns,
+    ends_at,
+    out,
 ):
     """Write the strings of vocabulary terms that ``unnamed`` still marks, and unmark them.
 
@@ -214,8 +226,20 @@ def weigh_row(pairs, n, idf, sublinear, values, indices, data):
 
 @jit
 def weigh_texts(
-    text, offsets, lower, kinds, analyzer, shortest, longest,
-    keys, slots, idf, sublinear, indptr, indices, data,
+    text,
+    offsets,
+    lower,
+    kinds,
+    analyzer,
+    shortest,
+    longest,
+    keys,
+    slots,
+    idf,
+    sublinear,
+    indptr,
+    indices,
+    data,
 ):
     """Turn every text into a row of tf-idf weights, sorted by column and of length one."""
     most = np.max(offsets[1:] - offsets[:-1])

@@ -33,9 +33,7 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
     """
     if recipe not in RECIPES:
         known = ", ".join(RECIPES)
-        raise BadConfig(
-            f"the recipe must be one of {known}, but is {recipe!r}{nearest(str(recipe), RECIPES)}"
-        )
+        raise BadConfig(f"the recipe must be one of {known}, but is {recipe!r}{nearest(str(recipe), RECIPES)}")
     cls = RECIPES[recipe]
     config: ModelConfig = update(cls.defaults(), settings or {})
     return cls(**{name: getattr(config, name) for name in SETTINGS})
@@ -46,7 +44,5 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:
     stored = store.read(path, mmap=mmap)
     recipe = stored.config["recipe"]
     if recipe not in RECIPES:
-        raise BadModelFile(
-            f"'{path}' holds a model of the unknown recipe {recipe!r}; upgrade umpteen to open it"
-        )
+        raise BadModelFile(f"'{path}' holds a model of the unknown recipe {recipe!r}; upgrade umpteen to open it")
     return RECIPES[recipe]._from_stored(stored)

@@ -35,7 +35,7 @@ from umpteen.metrics import evaluate
 from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
-from umpteen.models.inputs import NO_DENSE, Targets, is_texts, one_row, read_targets, readable
+from umpteen.models.inputs import NO_DENSE, Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import SETTINGS, Contract
 from umpteen.models.training import Training, clear_stages
 from umpteen.shortlist import TopK, check_k
@@ -320,7 +320,7 @@ class Model(Contract):
 
     def _rows(self, X: Any) -> Rows:
         normalize = self.tfidf_ is None and self.config_.normalize
-        if (row := one_row(X, self.n_features_in_, normalize=normalize)) is not None:
+        if (row := Rows.of_one(X, self.n_features_in_, normalize=normalize)) is not None:
             return row
         X = readable(X)
         if is_texts(X):
@@ -334,7 +334,7 @@ class Model(Contract):
             raise BadInput("this model was trained on texts; pass a list of str, or rows of its tf-idf")
         features = as_csr(X)
         self._check_n_features(features.shape[1], self.n_features_in_)
-        return Rows.of(normalize_rows(features) if normalize else features)
+        return Rows.of(normalize_rows(features, n_threads(self.threads)) if normalize else features)
 
 
 def _fit_features(
@@ -352,7 +352,7 @@ def _fit_features(
     if features is None:
         tfidf = Tfidf(config.tfidf, threads=config.threads)
         return tfidf, tfidf.fit_transform(X, progress=progress)
-    return None, normalize_rows(features) if config.normalize else features
+    return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
 
 
 def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
@@ -361,9 +361,7 @@ def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
     return tfidf.transform(targets.names)
 
 
-def _search(
-    head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
-) -> TopK:
+def _search(head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
     """Search one tree, and return label numbers instead of its positions."""
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
     top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)

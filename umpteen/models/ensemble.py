@@ -36,9 +36,7 @@ class Ensemble:
     [['red']]
     """
 
-    def __init__(
-        self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None
-    ):
+    def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
         if not models:
             raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
         first = models[0].labels_

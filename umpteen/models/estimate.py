@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from umpteen.config import ModelConfig
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
+from umpteen.heads import negatives_for
 from umpteen.models.inputs import is_texts
 from umpteen.tree import shape
 
@@ -64,8 +65,8 @@ class Estimate:
         n_rows, n_labels = Y.shape
         threads = n_threads(config.threads)
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
-        steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, config)
         per_row = size.n_nonzeros / max(n_rows, 1)
+        steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row, config)
         training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config)
         reading = size.n_bytes / _BYTES_PER_SECOND
         held = threads * (4 * _LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
@@ -82,14 +83,16 @@ class _Size(NamedTuple):
     n_bytes: float  # of text still to be turned into rows
 
 
-def _work(n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> tuple[float, float]:
+def _work(
+    n_rows: int, n_labels: int, labels_per_row: float, mean_features: float, config: ModelConfig
+) -> tuple[float, float]:
     """Count how often a row meets sixteen labels, over all levels, and the rows of a chunk of labels."""
     steps, n_parents, visits = 0.0, 1, 1.0
     for children in shape(n_labels, config.tree):
         steps += n_rows * visits * -(-children // _LANES)
         n_parents *= children
         visits = min(labels_per_row, n_parents)
-    if n_parents > 1 and "man" in config.linear.negatives:
+    if n_parents > 1 and "man" in negatives_for(mean_features, config.linear):
         visits += config.linear.negatives_beam
     steps += n_rows * visits * -(-n_labels // (n_parents * _LANES))
     return steps, n_rows * visits / n_parents

@@ -58,9 +58,7 @@ def read(stored: store.Stored) -> Parts:
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise BadModelFile(
-            f"'{stored.path}' is not a whole umpteen model ({error}); save it again"
-        ) from error
+        raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({error}); save it again") from error
 
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any]) -> Parts:

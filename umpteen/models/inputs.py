@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.data.labels import Labels, as_targets
-from umpteen.data.rows import Rows
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
@@ -43,27 +42,6 @@ def is_texts(X: Any) -> bool:
     if first is None:  # a hole in a list of texts is named by its row later
         return any(isinstance(value, str) for value in X)
     return isinstance(first, (str, bytes))
-
-
-def one_row(X: Any, n_features: int, *, normalize: bool) -> Rows | None:
-    """Take a single well-formed CSR row the short way: for one query, checks cost more than the search.
-
-    None sends anything else, and every error, the usual way, which gives the same row to the last bit.
-    """
-    if not (sp.issparse(X) and X.format == "csr" and X.shape == (1, n_features) and X.dtype.kind == "f"):
-        return None
-    indices, values, n = X.indices, X.data.astype(np.float32, copy=False), len(X.indices)
-    if n == 0 or len(values) != n or X.indptr[0] != 0 or X.indptr[1] != n:
-        return None
-    if indices[0] < 0 or indices[-1] >= n_features or (indices[1:] <= indices[:-1]).any():
-        return None
-    wide = values.astype(np.float64)
-    square = np.add.reduceat(wide * wide, [0])[0]
-    if not 0 < square < np.inf:  # NaN is neither
-        return None
-    if normalize:
-        values = (wide * (1.0 / np.sqrt(square))).astype(np.float32)
-    return Rows(np.array([0, n]), indices.astype(np.int32, copy=False), values, n_features, NO_DENSE)
 
 
 @dataclass(frozen=True)
@@ -135,9 +113,7 @@ class Targets:
             ids = np.array(items, np.int64)
             wrong = ids[(ids < 0) | (ids >= len(self.labels))]
             if len(wrong):
-                raise BadInput(
-                    f"{what} has the column {wrong[0]}; they range from 0 to {len(self.labels) - 1}"
-                )
+                raise BadInput(f"{what} has the column {wrong[0]}; they range from 0 to {len(self.labels) - 1}")
             return ids
         found = self.labels.encode([[item] for item in items], unknown="ignore")
         unknown = np.flatnonzero(np.diff(found.indptr) == 0)

@@ -61,7 +61,12 @@ class Training:
             seed=seed, threads=n_threads(config.threads), progress=progress, checkpoint=stages,
         )  # fmt: skip
         return LinearTree.pack(
-            levels, tree, rows.n_features, config.search, weights=config.store.weights, threads=n_threads(config.threads)
+            levels,
+            tree,
+            rows.n_features,
+            config.search,
+            weights=config.store.weights,
+            threads=n_threads(config.threads),
         )
 
     def _tree(self, seed: int, progress: Progress, stages: Checkpoint | None) -> LabelTree:

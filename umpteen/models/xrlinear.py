@@ -1,20 +1,23 @@
 """The linear recipes: one machine, five presets.
 
-They differ in the tree, in how a node is trained, and in how many trees vote. XR-Linear is Yu et al., "PECOS:
-Prediction for Enormous and Correlated Output Spaces" (JMLR 2022); the others name their papers below.
+They differ in the tree, in how a node is trained, and in how many trees vote. A preset holds only what differs
+from the default settings, which are XR-Linear's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from umpteen.models.base import Model
 
 
 class XRLinear(Model):
-    """A balanced tree with up to 64 children a node, squared hinge, one tree: fast, small, accurate."""
+    """One balanced tree with up to 64 children a node, squared hinge: fast, small, accurate."""
 
     recipe = "xr-linear"
     paper = "Yu, Zhong, Zhang, Chang, Dhillon: PECOS (JMLR 2022)"
-    preset = {}
+    preset: ClassVar[Mapping[str, Any]] = {}
 
 
 class Parabel(Model):
@@ -22,7 +25,12 @@ class Parabel(Model):
 
     recipe = "parabel"
     paper = "Prabhu, Kag, Harsola, Agrawal, Varma: Parabel (WWW 2018)"
-    preset = {"linear.negatives": "tfn", "trees": 3, "tree.branching": 2, "tree.leaf_size": 100}
+    preset: ClassVar[Mapping[str, Any]] = {
+        "trees": 3,
+        "tree.branching": 2,
+        "tree.leaf_size": 100,
+        "linear.negatives": "tfn",
+    }
 
 
 class Bonsai(Model):
@@ -30,7 +38,13 @@ class Bonsai(Model):
 
     recipe = "bonsai"
     paper = "Khandagale, Xiao, Babbar: Bonsai (Machine Learning 2020)"
-    preset = {"linear.negatives": "tfn", "trees": 3, "tree.kind": "unbalanced", "tree.branching": 100, "tree.leaf_size": 100}
+    preset: ClassVar[Mapping[str, Any]] = {
+        "trees": 3,
+        "tree.kind": "unbalanced",
+        "tree.branching": 100,
+        "tree.leaf_size": 100,
+        "linear.negatives": "tfn",
+    }
 
 
 class PLT(Model):
@@ -38,7 +52,13 @@ class PLT(Model):
 
     recipe = "plt"
     paper = "Jasinska-Kobus, Wydmuch, Dembczyński, Kuznetsov, Busa-Fekete: Probabilistic label trees (2020)"
-    preset = {"linear.negatives": "tfn", "linear.loss": "logistic", "linear.cost": 10.0, "search.post": "sigmoid", "tree.branching": 16}
+    preset: ClassVar[Mapping[str, Any]] = {
+        "tree.branching": 16,
+        "linear.loss": "logistic",
+        "linear.cost": 10.0,
+        "linear.negatives": "tfn",
+        "search.post": "sigmoid",
+    }
 
 
 class DiSMEC(Model):
@@ -46,4 +66,8 @@ class DiSMEC(Model):
 
     recipe = "dismec"
     paper = "Babbar, Schölkopf: DiSMEC (WSDM 2017)"
-    preset = {"tree.kind": "none", "linear.threshold": 0.05, "linear.eps": 0.03}
+    preset: ClassVar[Mapping[str, Any]] = {
+        "tree.kind": "none",
+        "linear.eps": 0.03,
+        "linear.threshold": 0.05,
+    }

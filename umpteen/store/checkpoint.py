@@ -88,9 +88,7 @@ class Checkpoint:
 
     def _path(self, stage: str) -> Path:
         if not _STAGE.fullmatch(stage):
-            raise BadInput(
-                f"a stage is named by letters, digits, '_', '-' and '.', but is {stage!r}; rename it"
-            )
+            raise BadInput(f"a stage is named by letters, digits, '_', '-' and '.', but is {stage!r}; rename it")
         return self.folder / f"{stage}{ARRAYS}"
 
     def _sweep(self) -> None:
@@ -124,6 +122,4 @@ def _json(part: Any) -> bytes:
     try:
         return json.dumps(part, sort_keys=True).encode()
     except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"a fingerprint takes arrays, bytes or plain JSON: {error}; convert it first"
-        ) from None
+        raise BadInput(f"a fingerprint takes arrays, bytes or plain JSON: {error}; convert it first") from None

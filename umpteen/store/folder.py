@@ -147,8 +147,7 @@ class Stored:
         self.config = _upgrade(_check_config(parse_json(content, folder / CONFIG), folder), folder)
         self._files = _check_files(self.config.pop("files"), folder)
         self._raw = {
-            name: _open(folder / file, size, mmap=mmap or "/" in name)
-            for name, (file, size) in self._files.items()
+            name: _open(folder / file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
         }
         self._tensors = {
             name.removesuffix(ARRAYS): decode(raw, folder / self._files[name][0])[0]
@@ -218,9 +217,7 @@ def _collect(
         files[name] = [content]
     for name in files:
         if not _NAME.fullmatch(name):
-            raise BadInput(
-                f"a file is named by letters, digits, '_', '-' and '.', but is {name!r}; rename it"
-            )
+            raise BadInput(f"a file is named by letters, digits, '_', '-' and '.', but is {name!r}; rename it")
     return files
 
 

@@ -60,9 +60,7 @@ def encode(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > MAX_HEADER:
-        raise BadInput(
-            f"a file holds {MAX_HEADER} bytes of names, but these take {len(text)}; use more files"
-        )
+        raise BadInput(f"a file holds {MAX_HEADER} bytes of names, but these take {len(text)}; use more files")
     return [len(text).to_bytes(8, "little"), text, *(raw_bytes(arrays[name]) for name in order)]
 
 
@@ -166,9 +164,7 @@ def _place(name: str, entry: Any, source: str | os.PathLike[str]) -> _Place:
     begin, end = offsets
     itemsize = 2 if code == _BF16 else np.dtype(DTYPES[code]).itemsize
     if end - begin != math.prod(shape) * itemsize:
-        raise damaged(
-            source, f"array '{name}' of shape {shape} and dtype {code} cannot take {end - begin} bytes"
-        )
+        raise damaged(source, f"array '{name}' of shape {shape} and dtype {code} cannot take {end - begin} bytes")
     return _Place(name, code, tuple(shape), begin, end)
 
 

@@ -107,9 +107,7 @@ class LabelTree:
     @cached_property
     def parents(self) -> tuple[np.ndarray, ...]:
         """For each level, the parent of each node."""
-        return tuple(
-            np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start)) for start in self.starts
-        )
+        return tuple(np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start)) for start in self.starts)
 
     @cached_property
     def position(self) -> np.ndarray:

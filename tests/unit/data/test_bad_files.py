@@ -138,9 +138,7 @@ FILES = ["train.txt", "train.tsv", "train.jsonl", "train.csv", "train.txt.gz", "
 lines = st.lists(
     st.text(max_size=12)
     | st.text("0123456789,: .-e#\t<>", max_size=20)
-    | st.sampled_from(
-        ["2 5 5", "text,labels", "text\tlabels", 'a,"b;c"', '{"text": "a", "labels": ["b"]}', '"', "[]"]
-    ),
+    | st.sampled_from(["2 5 5", "text,labels", "text\tlabels", 'a,"b;c"', '{"text": "a", "labels": ["b"]}', '"', "[]"]),
     max_size=5,
 ).map(lambda rows: "\n".join(rows).encode("utf-8", "surrogatepass"))
 fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -140,9 +140,7 @@ def test_targets_as_matrix(form):
     assert as_targets(form, names=["x", "y", "z"])[1].names() == ["x", "y", "z"]
 
 
-@pytest.mark.parametrize(
-    "form", [["b", "a", "b"], np.array(["b", "a", "b"]), [2, 1, 2], np.array([2.0, 1, 2])]
-)
+@pytest.mark.parametrize("form", [["b", "a", "b"], np.array(["b", "a", "b"]), [2, 1, 2], np.array([2.0, 1, 2])])
 def test_one_label_per_row(form):
     Y, _ = as_targets(form)
     assert Y.toarray().tolist() == [[0, 1], [1, 0], [0, 1]]

@@ -12,9 +12,9 @@ value = st.floats(-1e6, 1e6, width=32).map(repr) | st.sampled_from(
     ["1", "-0", "+.5", "3.", "1e3", "2E-4", "1e99", "nan", "inf", "", "-", ".", "1e", "0x1", "1.2.3", "0e999"]
 )
 feature = st.tuples(number, value).map(":".join)
-good_line = st.tuples(
-    st.lists(number, max_size=3).map(",".join), st.lists(feature, max_size=4).map(" ".join)
-).map(" ".join)
+good_line = st.tuples(st.lists(number, max_size=3).map(",".join), st.lists(feature, max_size=4).map(" ".join)).map(
+    " ".join
+)
 any_line = st.text("0123 ,:.-+e#\t\rx", max_size=20)
 text = st.lists(good_line | any_line, max_size=5).map(lambda lines: "".join(line + "\n" for line in lines))
 
@@ -25,9 +25,7 @@ def parse(raw, n_labels, n_features, keep_blank):
     labels = np.zeros(n_lines + raw.count(b","), np.int32)
     indices, values = np.zeros(n_colons, np.int32), np.zeros(n_colons, np.float32)
     arrays = label_ends, labels, feature_ends, indices, values
-    n_rows, status, position = parse_rows(
-        np.frombuffer(raw, np.uint8), n_labels, n_features, keep_blank, *arrays
-    )
+    n_rows, status, position = parse_rows(np.frombuffer(raw, np.uint8), n_labels, n_features, keep_blank, *arrays)
     ends = zip(label_ends[:n_rows], feature_ends[:n_rows], strict=True)
     rows, a, b = [], 0, 0
     for label_end, feature_end in ends:

@@ -178,11 +178,14 @@ def test_normalized_rows_have_length_one(dense):
     np.testing.assert_array_equal(X.data, before)
 
 
-def test_normalize_in_blocks(monkeypatch):
-    X = sp.random(40, 30, density=0.3, format="csr", dtype=np.float32, random_state=1)
-    whole = normalize_rows(X)
-    monkeypatch.setattr("umpteen.data.sparse._BLOCK", 7)
-    np.testing.assert_allclose(normalize_rows(X).data, whole.data)
+def test_normalize_does_not_depend_on_threads():
+    X = sp.random(2_000, 30, density=0.3, format="csr", dtype=np.float32, random_state=1)
+    np.testing.assert_array_equal(normalize_rows(X, threads=3).data, normalize_rows(X).data)
+
+
+def test_rows_of_length_one_are_not_copied():
+    X = normalize_rows(sp.random(300, 30, density=0.3, format="csr", dtype=np.float32, random_state=1))
+    assert normalize_rows(X) is X
 
 
 def test_row_counts_must_agree():

@@ -205,9 +205,7 @@ def test_a_text_that_is_no_text_is_named():
         Tfidf().fit(english).transform_one(float("nan"))
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"), [([], "got 0"), (["", "a . !"], "no word n-gram in any of 2 texts")]
-)
+@pytest.mark.parametrize(("texts", "message"), [([], "got 0"), (["", "a . !"], "no word n-gram in any of 2 texts")])
 def test_texts_without_terms_are_refused(texts, message):
     with pytest.raises(BadInput, match=message):
         Tfidf().fit(texts)

@@ -1,0 +1,97 @@
+"""Write docs/settings.md, the table of all settings, from the classes that define them.
+
+Run ``python scripts/make_settings_page.py`` after a change of ``umpteen/config.py`` or of a recipe's preset; a
+test says when the page is out of date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from umpteen.config import ModelConfig, describe
+from umpteen.models import RECIPES
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+
+HEAD = """\
+# Settings
+
+Every setting of every linear recipe. This page is generated from the classes in `umpteen/config.py`; do not edit it
+by hand, run `python scripts/make_settings_page.py`. `umpteen settings` prints the same list.
+
+A setting has a noun and a name, such as `tree.branching`. There are four ways to say it, and they mean the same:
+
+| where | how |
+|---|---|
+| Python | `XRLinear(tree={"branching": 16})` |
+| scikit-learn | `model.set_params(tree__branching=16)` |
+| command | `--tree.branching 16`, or `--set tree.branching=16` |
+| JSON file for `--config` | `{"tree": {"branching": 16}}`, or `{"tree.branching": 16}` |
+
+What is not said keeps the default of the recipe: the default below, unless the [recipe](#what-the-recipes-change) has
+another. A setting that does not exist, or a value out of its range, is an error that names the rule and the nearest
+known name.
+"""
+
+PRESETS = """\
+## What the recipes change
+
+A recipe is a short list of differences from the defaults above. [Recipes](recipes/index.md) says what they are for.
+"""
+
+
+def page() -> str:
+    """Return the text of the page."""
+    rows = describe(ModelConfig)
+    whole = [row for row in rows if "." not in row[0]]
+    parts = [HEAD, "## Whole model\n", _table(ModelConfig, whole)]
+    for spec in dataclasses.fields(ModelConfig):
+        if isinstance(spec.default_factory, type) and dataclasses.is_dataclass(spec.default_factory):
+            nested = [row for row in rows if row[0].startswith(f"{spec.name}.")]
+            doc = (spec.default_factory.__doc__ or "").strip()
+            parts += [f"## {spec.name}\n", f"{doc}\n", _table(spec.default_factory, nested)]
+    return "\n".join([*parts, PRESETS, _presets()])
+
+
+def _table(cls: type, rows: list[tuple[str, str, Any, str]]) -> str:
+    specs = {spec.name: spec.metadata for spec in dataclasses.fields(cls)}
+    lines = ["| setting | type | default | may be | what it does |", "|---|---|---|---|---|"]
+    for key, kind, default, doc in rows:
+        may_be = _range(specs[key.rpartition(".")[2]])
+        lines.append(f"| `{key}` | {_kind(kind)} | `{_json(default)}` | {may_be} | {doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _range(rules: Any) -> str:
+    """Say what values a setting takes."""
+    if rules.get("choices"):
+        return ", ".join(f"`{choice}`" for choice in rules["choices"])
+    low, high = (f"{rules[end]:g}" if rules.get(end) is not None else "" for end in ("low", "high"))
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else ""
+
+
+def _kind(name: str) -> str:
+    words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+    return words.get(name, "list of whole numbers" if name.startswith("tuple") else name)
+
+
+def _presets() -> str:
+    lines = ["| recipe | differs from the defaults in |", "|---|---|"]
+    for name, recipe in RECIPES.items():
+        changed = [key for key, *_ in describe(ModelConfig) if key in recipe.preset]
+        changes = [f"`{key}` = `{_json(recipe.preset[key])}`" for key in changed]
+        lines.append(f"| [`{name}`](recipes/{name}.md) | {', '.join(changes) or 'nothing: it is the default'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

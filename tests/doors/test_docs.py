@@ -1,0 +1,111 @@
+"""The documentation holds together: links lead somewhere, generated pages are up to date, presets are those in use.
+
+The examples on the pages are run by tests/test_house.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from umpteen.models import RECIPES
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GENERATED = {ROOT / "docs" / "benchmarks.json"}  # `make bench` writes it
+
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_JSON = re.compile(r"^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_MACHINE = re.compile(r"(?<![\w.])/(?:work|home|root|tmp|mnt|data)/")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def links(path: Path) -> list[str]:
+    """Return the links of a page that lead inside the repository."""
+    found = _LINK.findall(_CODE.sub("", path.read_text(encoding="utf-8")))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found: set[str] = set()
+    for heading in _HEADING.findall(text):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        n_before = sum(1 for other in found if re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other))
+        found.add(f"{anchor}-{n_before}" if n_before else anchor)
+    return found
+
+
+def settings_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_settings_page", ROOT / "scripts" / "make_settings_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in links(path):
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists() or target in GENERATED, f"{name(path)}: {link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{name(path)}: {link} names no heading of {name(target)}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_page_names_a_place_on_one_machine(path: Path) -> None:
+    assert not _MACHINE.search(path.read_text(encoding="utf-8"))
+
+
+def test_every_page_can_be_found_from_the_index() -> None:
+    docs = ROOT / "docs"
+    found, waiting = {docs / "index.md"}, [docs / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        for link in links(page):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists() and target not in found:
+                found.add(target)
+                waiting.append(target)
+    assert set(docs.rglob("*.md")) <= found
+
+
+def test_the_settings_page_is_up_to_date() -> None:
+    script = settings_script()
+    written = script.PAGE.read_text(encoding="utf-8")
+    assert written == script.page(), "run: python scripts/make_settings_page.py"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_page_of_a_recipe_shows_its_preset(recipe: str) -> None:
+    page = (ROOT / "docs" / "recipes" / f"{recipe}.md").read_text(encoding="utf-8")
+    shown = [json.loads(block) for block in _JSON.findall(page)]
+    assert shown == [dict(RECIPES[recipe].preset)]
+    assert f"umpteen.{RECIPES[recipe].__name__}()" in page
+
+
+def test_settings_named_in_the_docs_exist() -> None:
+    """A backquoted ``tree.branching`` on any page is a setting; other words with a dot are not looked at."""
+    from umpteen.config import ModelConfig, describe
+
+    known = {key for key, *_ in describe(ModelConfig)}
+    nouns = {key.partition(".")[0] for key in known if "." in key}
+    for path in PAGES:
+        for noun, rest in re.findall(r"`(\w+)\.(\w+)`", path.read_text(encoding="utf-8")):
+            if noun in nouns and f"{noun}.{rest}" != "tree.relevance":  # a function
+                assert f"{noun}.{rest}" in known, f"{name(path)}: there is no setting {noun}.{rest}"
