@@ -1,51 +1,50 @@
-"""Time tf-idf against scikit-learn: ``python bench_tfidf.py FOLDER [--rows N] [--threads N]``.
+"""Time tf-idf against scikit-learn: ``python -m benchmarks.bench_tfidf FOLDER [--rows N] [--threads N]``.
 
-FOLDER holds ``train_texts.txt.xz`` (or ``.txt``), one text per line. Every measurement runs in a process of
-its own, reading and compiling are not counted, and the matrices are compared at the end.
+FOLDER is a dataset with texts and labels, train and test. Every measurement runs in a process of its own, reading
+and compiling are not counted. The matrices are compared at the end, and so is what xr-linear makes of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks import report
+from umpteen import XRLinear
+from umpteen.data import read_pair
 from umpteen.engine import n_threads
 from umpteen.features.tfidf import Tfidf
 
-
-def read_texts(folder: Path, n_rows: int | None) -> list[str]:
-    packed = folder / "train_texts.txt.xz"
-    opener, path = (lzma.open, packed) if packed.exists() else (open, folder / "train_texts.txt")
-    with opener(path, "rt", encoding="utf8", newline="\n") as f:
-        return [line.rstrip("\n") for line in islice(f, n_rows)]
+MARKERS = ("<!-- tfidf:begin -->", "<!-- tfidf:end -->")
+Transform = Callable[[list[str]], sp.csr_matrix]
 
 
 def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def run_sklearn(texts: list[str]) -> tuple[float, sp.csr_matrix, list[str]]:
+def run_sklearn(texts: list[str]) -> tuple[float, sp.csr_matrix, list[str], Transform]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     settings = {"ngram_range": (1, 2), "max_features": 200_000, "sublinear_tf": True, "dtype": np.float32}
     vectoriser = TfidfVectorizer(**settings)
     start = time.perf_counter()
     rows = vectoriser.fit_transform(texts)
-    return time.perf_counter() - start, sp.csr_matrix(rows), vectoriser.get_feature_names_out().tolist()
+    seconds = time.perf_counter() - start
+    return seconds, sp.csr_matrix(rows), vectoriser.get_feature_names_out().tolist(), vectoriser.transform
 
 
-def run_ours(texts: list[str], threads: int) -> tuple[float, sp.csr_matrix, list[str], float]:
+def run_ours(texts: list[str], threads: int) -> tuple[float, sp.csr_matrix, list[str], Transform, float]:
     Tfidf(threads=threads).fit_transform(["compile first", "compile"])
     tfidf = Tfidf(threads=threads)
     start = time.perf_counter()
@@ -57,21 +56,26 @@ def run_ours(texts: list[str], threads: int) -> tuple[float, sp.csr_matrix, list
     for _ in range(2000):
         tfidf.transform_one(title)
     one = (time.perf_counter() - start) / 2000
-    return seconds, rows, tfidf.terms, one
+    return seconds, rows, tfidf.terms, tfidf.transform, one
 
 
 def measure(args: argparse.Namespace) -> None:
     """Run one measurement in this process and leave what was found in a folder."""
-    texts = read_texts(args.folder, args.rows)
+    train, test = read_pair(args.folder)
+    if args.rows:
+        train = train.take(np.arange(min(args.rows, len(train))))
+    texts = list(train.texts)
     before = peak_mb()
     if args.only == "sklearn":
-        seconds, rows, terms = run_sklearn(texts)
+        seconds, rows, terms, transform = run_sklearn(texts)
         one = None
     else:
-        seconds, rows, terms, one = run_ours(texts, int(args.only))
+        seconds, rows, terms, transform, one = run_ours(texts, int(args.only))
     found = {"seconds": seconds, "peak": peak_mb(), "before": before, "one": one}
     found |= {"terms": terms, "rows": len(texts)}
     rows.sort_indices()
+    figures = XRLinear().fit(rows, train.Y).evaluate(transform(test.texts), test.Y)
+    found["downstream"] = [figures[f"P@{k}"] for k in (1, 3, 5)]
     sp.save_npz(args.out / f"{args.only}.npz", rows, compressed=False)
     (args.out / f"{args.only}.json").write_text(json.dumps(found), encoding="utf8")
 
@@ -96,8 +100,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--page", type=Path, help="a Markdown page to put the table into")
     parser.add_argument("--only", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--folder-out", dest="out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
         measure(args)
@@ -105,19 +110,39 @@ def main() -> None:
     names = dict.fromkeys(["sklearn", "1", str(n_threads(args.threads))])
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
-            command = [sys.executable, __file__, str(args.folder), "--only", name, "--out", folder]
-            subprocess.run(command + (["--rows", str(args.rows)] if args.rows else []), check=True)
-        notes = {name: (Path(folder) / f"{name}.json").read_text(encoding="utf8") for name in names}
-        found = {name: json.loads(note) for name, note in notes.items()}
-        print(f"{found['1']['rows']} texts          seconds  times faster  peak MB (of it texts, libraries)")
-        for name, one in found.items():
-            title = "sklearn" if name == "sklearn" else f"umpteen, {name} threads"
-            ratio = found["sklearn"]["seconds"] / one["seconds"]
-            print(f"{title:20s} {one['seconds']:9.2f} {ratio:13.1f} {one['peak']:8.0f} ({one['before']:.0f})")
-        paths = [Path(folder) / f"{name}.npz" for name in ("sklearn", list(names)[-1])]
-        alone, largest = difference(*paths, found["sklearn"]["terms"], found[list(names)[-1]]["terms"])
-        print(f"one 15-word text: {found['1']['one'] * 1e6:.1f} µs")
-        print(f"terms in one of the two only: {alone}; largest difference over the others: {largest:.1e}")
+            command = [sys.executable, "-m", "benchmarks.bench_tfidf", str(args.folder), "--only", name]
+            rows = ["--rows", str(args.rows)] if args.rows else []
+            subprocess.run([*command, "--folder-out", folder, *rows], check=True)
+        text = describe(Path(folder), list(names))
+    print(text)
+    if args.page:
+        page = args.page.read_text(encoding="utf8")
+        args.page.write_text(report.replace_between(page, text, *MARKERS), encoding="utf8")
+
+
+def describe(folder: Path, names: list[str]) -> str:
+    """Put what the measurements left in a folder into words."""
+    found = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf8")) for name in names}
+    base, last = found["sklearn"], found[names[-1]]
+    head = ("tf-idf", "seconds", "×", "peak MB", "of it before", "P@1/3/5 of xr-linear on it")
+    lines = [
+        [
+            "scikit-learn TfidfVectorizer" if name == "sklearn" else f"**umpteen**, {name} threads",
+            f"{one['seconds']:.2f}",
+            f"{base['seconds'] / one['seconds']:.1f}×",
+            f"{one['peak']:.0f}",
+            f"{one['before']:.0f}",
+            "/".join(f"{value:.2f}" for value in one["downstream"]),
+        ]
+        for name, one in found.items()
+    ]
+    alone, largest = difference(folder / "sklearn.npz", folder / f"{names[-1]}.npz", base["terms"], last["terms"])
+    return (
+        f"{report.table(head, lines)}\n\n"
+        f"{last['rows']:,} texts, words and pairs of words, the 200,000 most frequent terms. A text of 15 words takes "
+        f"{found['1']['one'] * 1e6:.1f} µs. {alone:,} terms are in one of the two matrices only (they occur equally "
+        f"often at the cut); over the others the largest difference of a value is {largest:.1e}."
+    )
 
 
 if __name__ == "__main__":

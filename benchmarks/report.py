@@ -67,7 +67,8 @@ def first_page(summary: Mapping[str, Mapping[str, Row]], plans: Sequence[Dataset
     return (
         f"{short_table(summary, plans)}\n\n"
         f"XR-Linear on {here['cores']} cores ({here['cpu']}), {here['date']}, all on the same matrices in one run "
-        "of `make bench`, every peer by its fastest way to predict. [All figures, method and caveats](docs/benchmarks.md)."
+        "of `make bench`, every peer by its fastest way to predict. "
+        "[All figures, method and caveats](docs/benchmarks.md)."
     )
 
 
