@@ -95,7 +95,7 @@ class LinearConfig(Checked):
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
     cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
     bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
-    eps: float = option(0.05, "stop when no dual variable violates its optimality by more than this", low=0.0)
+    eps: float = option(0.1, "stop when no dual variable violates its optimality by more than this", low=0.0)
     max_iter: int = option(20, "most sweeps over the rows", low=1)
     threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
     negatives: str = option(
@@ -123,13 +123,13 @@ class SearchConfig(Checked):
     beam: int = option(10, "nodes kept per level", low=1)
     beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1)
     post: str = option(
-        "l4-hinge",
+        "l3-hinge",
         "what turns a margin into a factor of the score",
         choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     leaf_post: str = option(
-        "same",
-        "the same at the last level",
+        "l4-hinge",
+        "the same at the last level; a steeper one there ranks better on all data tried",
         choices=("same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     threshold: float = option(0.3, "score from which predict calls a label present", low=0.0)

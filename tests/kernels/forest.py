@@ -43,6 +43,10 @@ class Forest(NamedTuple):
         """Return the table of run starts and its level, or none."""
         return self.head._offsets if used else (np.empty((0, 0), np.uint16), -1)
 
+    def top(self, used: bool) -> np.ndarray:
+        """Return the first level's weights in lanes, or none."""
+        return self.head._top if used else np.empty((0, 0, 16), np.float32)
+
     def scores(self) -> list[np.ndarray]:
         """Return the twin's score of every node."""
         return reference.node_scores(self.X, self.weights, self.bias, list(self.tree.starts), self.kinds)

@@ -73,16 +73,16 @@ def test_offer_keeps_the_best_and_prefers_the_earlier_of_equals(offered, room):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     tree_sizes, seeds, st.sampled_from(POSTS), st.booleans(), precisions, st.integers(1, 12),
-    st.integers(1, 50), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(),
+    st.integers(1, 50), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.booleans(),
 )  # fmt: skip
-def test_search_equals_its_twin(sizes, seed, posts, whole, precision, beam, k, share, with_offsets):
+def test_search_equals_its_twin(sizes, seed, posts, whole, precision, beam, k, share, with_offsets, with_top):
     forest = make_forest(sizes, seed, posts=posts, whole=whole, precision=precision)
     flags, allowed = allowed_masks(forest.tree, share, seed)
     beams = np.random.default_rng(seed).integers(1, beam + 1, len(sizes))
     labels, scores = (np.empty((len(forest.X), k), kind) for kind in (np.int32, np.float32))
     score.search(
-        *forest.rows.triplet, 0, len(forest.X), *forest.head.packed, *forest.offsets(with_offsets), beams,
-        forest.head.posts, flags, labels, scores,
+        *forest.rows.triplet, 0, len(forest.X), *forest.head.packed, *forest.offsets(with_offsets),
+        forest.top(with_top), beams, forest.head.posts, flags, labels, scores,
     )  # fmt: skip
     every = forest.scores()
     expected, expected_scores = reference.search(every, list(forest.tree.starts), beams.tolist(), k, allowed)
@@ -93,7 +93,7 @@ def test_search_writes_only_the_rows_it_is_given():
     forest = make_forest((3, 12), 0)
     labels, scores = np.full((6, 2), 77, np.int32), np.full((6, 2), 7, np.float32)
     score.search(
-        *forest.rows.triplet, 2, 4, *forest.head.packed, *forest.offsets(False), np.array([3, 3]),
+        *forest.rows.triplet, 2, 4, *forest.head.packed, *forest.offsets(False), forest.top(True), np.array([3, 3]),
         forest.head.posts, np.empty(0, np.uint8), labels, scores,
     )  # fmt: skip
     assert (labels[[0, 1, 4, 5]] == 77).all()

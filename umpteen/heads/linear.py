@@ -24,6 +24,7 @@ Triplet = tuple[np.ndarray, ...]
 
 _LANES = 16  # as in kernels.lanes
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
+_TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 _WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
@@ -101,8 +102,9 @@ class LinearTree:
         n = len(rows)
         labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
         triplet = self._sparse(rows)
+        derived = (*self._offsets, self._top)
         if n == 1:  # the thin path: no threads, no blocks
-            lazy.score.search(*triplet, 0, 1, *self.packed, *self._offsets, beams, self.posts, flags, labels, scores)
+            lazy.score.search(*triplet, 0, 1, *self.packed, *derived, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
         by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)]
         if any(by_chunks):
@@ -111,7 +113,7 @@ class LinearTree:
 
         def task(block: int) -> None:
             lazy.score.search(
-                *triplet, cuts[block], cuts[block + 1], *self.packed, *self._offsets,
+                *triplet, cuts[block], cuts[block + 1], *self.packed, *derived,
                 beams, self.posts, flags, labels, scores,
             )  # fmt: skip
 
@@ -287,6 +289,22 @@ class LinearTree:
                 if lazy.layout.run_offsets(self.arrays["ptr"][level], *runs, offsets):
                     return offsets, level
         return np.empty((0, 0), np.uint16), -1
+
+    @cached_property
+    def _top(self) -> np.ndarray:
+        """The first level's weights decoded into lanes, if that table is small: every query needs all of them."""
+        n_groups = -(-int(self.arrays["meta"][0, lazy.score.NODES]) // _LANES)
+        if n_groups * self.n_features * _LANES > _TOP_AT_MOST:
+            return np.empty((0, 0, _LANES), np.float32)
+        top = np.zeros((n_groups, self.n_features, _LANES), np.float32)
+        ptr = self.arrays["ptr"][0]
+        entries = slice(int(ptr[0]), int(ptr[-1]))
+        features, nodes = np.repeat(np.arange(self.n_features), np.diff(ptr)), self.arrays["local"][entries]
+        codes = self.arrays["codes"][entries]
+        top[nodes // _LANES, features, nodes % _LANES] = (
+            self.arrays["table"][codes] if codes.dtype.kind == "u" else codes
+        )
+        return top
 
     def _beams(self, beam: int | None, k: int) -> np.ndarray:
         if (beam, k) not in self._settled:

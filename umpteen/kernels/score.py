@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import overload
 
 from umpteen.kernels.jit import inline, jit
-from umpteen.kernels.lanes import prefetch
+from umpteen.kernels.lanes import LANES, dot, prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
 POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")
@@ -190,6 +190,16 @@ def _margins(
 
 
 @inline
+def _top_margins(indices, values, start, stop, bias, top, lanes, n_nodes, acc):
+    """Fill ``acc`` with the margins of the first level, sixteen at a time."""
+    for group in range(top.shape[0]):
+        lanes[:] = 0.0
+        dot(top[group], indices, values, start, stop, lanes)
+        for b in range(min(LANES, n_nodes - group * LANES)):
+            acc[group * LANES + b] = bias[group * LANES + b] + lanes[b]
+
+
+@inline
 def _keep_best(
     spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, ids, scores, size, room
 ):  # fmt: skip
@@ -257,13 +267,13 @@ def accumulator_size(meta, beams):
 def search(
     indptr, indices, values, first, last,
     meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, offset_level, beams, posts, allowed, labels_out, scores_out,
+    offsets, offset_level, top, beams, posts, allowed, labels_out, scores_out,
 ):  # fmt: skip
     """Beam-search rows first..last; write the best nodes of the last level and their scores.
 
     ``beams[l]`` nodes of level l are kept; the last level keeps as many as the output has columns.
     ``allowed`` is one byte per node of every level (0 is skipped), or empty to allow all. ``offsets`` belongs
-    to level ``offset_level``.
+    to level ``offset_level``; ``top`` (groups, features, LANES), if not empty, holds the first level's weights decoded.
     """
     n_levels = len(meta)
     room = labels_out.shape[1]
@@ -272,12 +282,20 @@ def search(
     most = max(room, beams.max())
     ids, scores = np.empty(most, np.int32), np.empty(most, np.float32)
     beam_ids, beam_scores = np.empty(most, np.int32), np.empty(most, np.float32)
+    lanes = np.empty(LANES, np.float32)
     for row in range(first, last):
         size = 1
         ids[0], scores[0] = 0, 1.0
         for level in range(n_levels):
             ids, beam_ids = beam_ids, ids
             scores, beam_scores = beam_scores, scores
+            if level == 0 and top.shape[0] > 0:
+                _top_margins(indices, values, indptr[row], indptr[row + 1], bias, top, lanes, meta[0, NODES], acc)
+                size = _keep_best(
+                    meta[0], children, allowed, posts[0], beam_ids, beam_scores, 0, 1, acc, ids, scores, 0,
+                    room if n_levels == 1 else beams[0],
+                )  # fmt: skip
+                continue
             size = _descend(
                 indices, values, indptr[row], indptr[row + 1], meta[level], children, bias, ptr[level],
                 run_ptr, run_chunk, run_last, local, codes, table,

@@ -185,7 +185,8 @@ class Model(Contract):
             each = max(2 * k, _PROPOSED)
             tops = [_search(head, rows, each, beam, wanted, workers) for head in self.heads_]
             top = merge(tops, self.config_.ensemble, k)
-        return TopK(top.labels, top.scores, self.targets_.names)
+        top.label_names = self.targets_.names
+        return top
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels: ``pairs`` is a sparse matrix whose entries say which labels of which rows.
@@ -362,11 +363,13 @@ def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
 
 
 def _search(head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-    """Search one tree, and return label numbers instead of its positions."""
+    """Search one tree, and put label numbers in place of its positions."""
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
     top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)
-    labels, scores = np.where(top.labels >= 0, head.tree.order[top.labels], -1), top.scores
+    positions, top.labels = top.labels, head.tree.order[top.labels]
+    if top.k and (positions[:, -1] < 0).any():
+        top.labels[positions < 0] = -1
     if top.k < k:
         missing = ((0, 0), (0, k - top.k))
-        labels, scores = np.pad(labels, missing, constant_values=-1), np.pad(scores, missing)
-    return TopK(labels, scores)
+        return TopK(np.pad(top.labels, missing, constant_values=-1), np.pad(top.scores, missing))
+    return top

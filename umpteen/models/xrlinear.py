@@ -58,6 +58,7 @@ class PLT(Model):
         "linear.cost": 10.0,
         "linear.negatives": "tfn",
         "search.post": "sigmoid",
+        "search.leaf_post": "same",
     }
 
 
@@ -69,5 +70,6 @@ class DiSMEC(Model):
     preset: ClassVar[Mapping[str, Any]] = {
         "tree.kind": "none",
         "linear.eps": 0.03,
+        "linear.max_iter": 60,
         "linear.threshold": 0.05,
     }
