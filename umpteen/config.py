@@ -95,7 +95,7 @@ class LinearConfig(Checked):
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
     cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
     bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
-    eps: float = option(0.1, "stop when no dual variable violates its optimality by more than this", low=0.0)
+    eps: float = option(0.1, "stop when no row moves by more than this; levels above the labels by 0.3 of it", low=0.0)
     max_iter: int = option(20, "most sweeps over the rows", low=1)
     threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
     negatives: str = option(
@@ -139,7 +139,7 @@ class SearchConfig(Checked):
         if self.post == "identity" and self.leaf_post not in ("same", "identity"):
             raise BadConfig(
                 f"post 'identity' gives raw margins, which cannot be factors of leaf_post {self.leaf_post!r}; "
-                "choose another post, or leave leaf_post the same"
+                "set leaf_post to 'same' too, or choose another post"
             )
 
 

@@ -173,7 +173,7 @@ def test_a_raw_score_of_minus_one_does_not_cancel_a_true_parent(small):
     nothing = np.empty(0, np.int32)
     top = Level(nothing, nothing, np.empty(0, np.float32), np.full(2, -1, np.float32))
     config = LinearConfig(negatives="tfn+man", negatives_at="all", negatives_beam=2)
-    search = SearchConfig(post="identity")
+    search = SearchConfig(post="identity", leaf_post="same")
     assert fit._mask(Rows.of(X), tree, Y, 1, [top], config, search, 1).nnz == 2 * X.shape[0]
 
 
@@ -225,7 +225,7 @@ def test_rows_without_features_are_predicted_from_the_bias(small):
     found = LinearTree.pack(levels, tree, 15, SEARCH).topk(empty, 12)
     scores = reference.node_scores(
         np.zeros((1, 15)), [np.zeros((15, n)) for n in tree.sizes], [level.bias for level in levels],
-        list(tree.starts), ["l3-hinge"] * 3,
+        list(tree.starts), ["l3-hinge", "l3-hinge", "l4-hinge"],
     )[-1]  # fmt: skip
     np.testing.assert_allclose(found.scores, np.tile(np.sort(scores)[:, ::-1], (2, 1)), rtol=1e-4)
 
@@ -267,14 +267,15 @@ def test_a_dense_block_equals_the_same_columns_sparse(small):
     np.testing.assert_allclose(head.topk(Rows.of(X, block), 5).scores, head.topk(Rows.of(joined), 5).scores, rtol=1e-4)
 
 
-def test_progress_counts_every_level(small):
+@pytest.mark.parametrize(("negatives", "stages"), [("tfn", ["3 levels"]), ("tfn+man", ["2 levels", "level 3 of 3"])])
+def test_progress_counts_every_level(small, negatives, stages):
     X, Y, tree = small
     seen: dict[str, list[tuple[int, int]]] = {}
     train(
-        Rows.of(X), Y, tree, LinearConfig(), SEARCH,
+        Rows.of(X), Y, tree, LinearConfig(negatives=negatives), SEARCH,
         progress=lambda stage, done, total: seen.setdefault(stage, []).append((done, total)),
     )  # fmt: skip
-    assert list(seen) == ["level 1 of 3", "level 2 of 3", "level 3 of 3"]
+    assert list(seen) == stages
     for steps in seen.values():
         assert steps[0][0] == 0
         assert steps[-1][0] == steps[-1][1] > 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,7 @@ from umpteen.tree import LabelTree, relevance
 
 LANES = 16  # labels a kernel trains at a time; kernels.lanes has the same number
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
+_INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
 _LONG_ROW = 50  # features of a row from which hard negatives pay
 _NEVER = np.float32(-1.0)  # margin of a label without a single training row: as low as an all-negative label
 
@@ -68,7 +69,7 @@ def train(
                 _targets(tree, Y, number, config),
                 _mask(rows, tree, Y, number, levels, config, search, threads),
                 tree.starts[number],
-                config,
+                config if number == tree.n_levels - 1 else replace(config, eps=config.eps * _INNER_EPS),
                 seed,
             )
             for number in wave
