@@ -66,8 +66,8 @@ def first_page(summary: Mapping[str, Mapping[str, Row]], plans: Sequence[Dataset
     """Render what goes between the markers of README.md."""
     return (
         f"{short_table(summary, plans)}\n\n"
-        f"XR-Linear on {here['cores']} cores ({here['cpu']}), {here['date']}, all on the same matrices in one run "
-        "of `make bench`, every peer by its fastest way to predict. "
+        f"XR-Linear on {here['cores']} cores ({here['cpu']}), {here['date']}, all on the same matrices, by "
+        "`make bench`; every peer by its fastest way to predict. "
         "[All figures, method and caveats](docs/benchmarks.md)."
     )
 
