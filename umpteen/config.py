@@ -128,15 +128,15 @@ class SearchConfig(Checked):
         choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     leaf_post: str = option(
-        "l4-hinge",
-        "the same at the last level; a steeper one there ranks better on all data tried",
-        choices=("same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+        "auto",
+        "the same at the last level; auto is l4-hinge after a hinge (steeper ranks better there), else the same",
+        choices=("auto", "same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     threshold: float = option(0.3, "score from which predict calls a label present", low=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.post == "identity" and self.leaf_post not in ("same", "identity"):
+        if self.post == "identity" and self.leaf_post not in ("auto", "same", "identity"):
             raise BadConfig(
                 f"post 'identity' gives raw margins, which cannot be factors of leaf_post {self.leaf_post!r}; "
                 "set leaf_post to 'same' too, or choose another post"

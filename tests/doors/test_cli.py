@@ -294,7 +294,7 @@ def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch
     assert any(stages.rglob("*.safetensors"))
     resumed = run(*words)
     assert resumed.exit_code == 0
-    whole = run("train", data, "-o", tmp_path / "whole", *SMALL)
+    whole = run("train", data, "-o", tmp_path / "whole", "--checkpoint", tmp_path / "other", *SMALL)
     assert len(resumed.stderr.splitlines()) < len(whole.stderr.splitlines())  # a line per stage that was run
     names = sorted(path.name for path in (tmp_path / "whole").glob("*.safetensors"))  # digests of the content
     assert names == sorted(path.name for path in (tmp_path / "m").glob("*.safetensors"))

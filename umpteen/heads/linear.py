@@ -329,7 +329,10 @@ class LinearTree:
 
     def _posts(self) -> np.ndarray:
         inner = _POSTS.index(self.search.post)
-        leaf = inner if self.search.leaf_post == "same" else _POSTS.index(self.search.leaf_post)
+        wanted = self.search.leaf_post
+        if wanted == "auto":
+            wanted = "l4-hinge" if self.search.post.endswith("hinge") else "same"
+        leaf = inner if wanted == "same" else _POSTS.index(wanted)
         is_top = self.n_levels < self.tree.n_levels  # the search of a tree's top has no leaf
         return np.array([inner] * (self.n_levels - 1) + [inner if is_top else leaf], np.int64)
 

@@ -58,7 +58,6 @@ class PLT(Model):
         "linear.cost": 10.0,
         "linear.negatives": "tfn",
         "search.post": "sigmoid",
-        "search.leaf_post": "same",
     }
 
 
