@@ -127,7 +127,7 @@ def describe(folder: Path, names: list[str]) -> str:
     head = ("tf-idf", "seconds", "×", "peak MB", "of it before", "P@1/3/5 of xr-linear on it")
     lines = [
         [
-            "scikit-learn TfidfVectorizer" if name == "sklearn" else f"**umpteen**, {name} threads",
+            "scikit-learn TfidfVectorizer" if name == "sklearn" else f"**umpteen**, {name} thread{'s' * (name != '1')}",
             f"{one['seconds']:.2f}",
             f"{base['seconds'] / one['seconds']:.1f}×",
             f"{one['peak']:.0f}",
