@@ -58,9 +58,15 @@ def level_of(W: np.ndarray, bias: np.ndarray) -> Level:
     return Level(features.astype(np.int32), nodes.astype(np.int32), W[features, nodes], bias)
 
 
+def encode(values: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes and their table."""
+    coder = linear.Coder.of([values], precision)
+    return coder.encode(values), coder.table
+
+
 def decoded(weights: list[np.ndarray], precision: str) -> list[np.ndarray]:
     """Return the weights as they are after being stored."""
-    codes, table = linear.encode(np.concatenate([W[W != 0] for W in weights]), precision)
+    codes, table = encode(np.concatenate([W[W != 0] for W in weights]), precision)
     values = codes if precision == "float32" else table[codes]
     out = [W.copy() for W in weights]
     at = 0

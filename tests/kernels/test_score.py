@@ -27,7 +27,7 @@ seeds = st.integers(0, 10_000)
 
 def test_post_processors_are_named_in_one_order():
     assert KINDS == score.POSTS
-    assert linear._POSTS == score.POSTS
+    assert linear.POSTS == score.POSTS
 
 
 @settings(max_examples=100, deadline=None)

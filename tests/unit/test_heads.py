@@ -15,7 +15,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
 from umpteen.heads import Level, LinearTree, fit, train
-from umpteen.heads.linear import encode
+from umpteen.heads.linear import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
@@ -166,6 +166,11 @@ def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
         config = LinearConfig(negatives=negatives, negatives_at="all", negatives_beam=2)
         mask = fit._mask(Rows.of(X), tree, Y, 1, [top], config, SEARCH, 1)
         assert mask.nnz == 2 * X.shape[0]
+
+
+def encode(values: np.ndarray, weights: str) -> tuple[np.ndarray, np.ndarray]:
+    coder = Coder.of([values], weights)
+    return coder.encode(values), coder.table
 
 
 def test_a_raw_score_of_minus_one_does_not_cancel_a_true_parent(small):

@@ -37,6 +37,11 @@ class Rows:
         return cls(*triplet(X), X.shape[1], block)
 
     @classmethod
+    def single(cls, indices: np.ndarray, values: np.ndarray, n_features: int) -> Rows:
+        """Wrap one checked sparse row."""
+        return cls(np.array((0, len(indices))), indices, values, n_features, _NO_DENSE)
+
+    @classmethod
     def of_one(cls, X: Any, n_features: int, *, normalize: bool) -> Rows | None:
         """Wrap a single CSR row that needs no repair, in microseconds; None if it needs the thorough way."""
         if getattr(X, "format", "") != "csr" or X.shape != (1, n_features):
@@ -47,7 +52,7 @@ class Rows:
         values = np.empty(len(data), np.float32)
         if not lazy.row.check_row(indices, data, n_features, normalize, values):
             return None
-        return cls(np.array((0, len(indices))), indices, values, n_features, _NO_DENSE)
+        return cls.single(indices, values, n_features)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

@@ -20,11 +20,10 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.heads.linear import Level, LinearTree
-from umpteen.kernels import lazy
+from umpteen.kernels import LANES, lazy
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, relevance
 
-LANES = 16  # labels a kernel trains at a time; kernels.lanes has the same number
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
 _LONG_ROW = 50  # features of a row from which hard negatives pay

@@ -16,19 +16,17 @@ from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, n_threads, run
 from umpteen.errors import BadConfig, BadInput
-from umpteen.kernels import lazy
+from umpteen.kernels import LANES, POSTS, lazy
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
 Triplet = tuple[np.ndarray, ...]
 
-_LANES = 16  # as in kernels.lanes
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 _WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
-_POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")  # as in kernels.score
 _INT8_RANGE = 2_000.0  # an int8 code spans this ratio of magnitudes in steps of 6 %
 
 
@@ -258,7 +256,7 @@ class LinearTree:
         if not whole:
             run_ptr = self.arrays["run_ptr"][spec[score.RUN_ROW]]
             by_rows += 1.5 * float((run_ptr[sample + 1] - run_ptr[sample]).sum()) / n_sample
-        groups = -(-int(spec[score.WIDEST]) // _LANES)
+        groups = -(-int(spec[score.WIDEST]) // LANES)
         by_chunks = min(n_beam, 5) * (len(sample) / n_sample) * (1.3 + 0.6 * groups)
         n_features = min(self.n_features, int(ptr[-1] - ptr[0]) / n_parents)
         entries = float(ptr[-1] - ptr[0])
@@ -293,17 +291,15 @@ class LinearTree:
     @cached_property
     def _top(self) -> np.ndarray:
         """The first level's weights decoded into lanes, if that table is small: every query needs all of them."""
-        n_groups = -(-int(self.arrays["meta"][0, lazy.score.NODES]) // _LANES)
-        if n_groups * self.n_features * _LANES > _TOP_AT_MOST:
-            return np.empty((0, 0, _LANES), np.float32)
-        top = np.zeros((n_groups, self.n_features, _LANES), np.float32)
+        n_groups = -(-int(self.arrays["meta"][0, lazy.score.NODES]) // LANES)
+        if n_groups * self.n_features * LANES > _TOP_AT_MOST:
+            return np.empty((0, 0, LANES), np.float32)
+        top = np.zeros((n_groups, self.n_features, LANES), np.float32)
         ptr = self.arrays["ptr"][0]
         entries = slice(int(ptr[0]), int(ptr[-1]))
         features, nodes = np.repeat(np.arange(self.n_features), np.diff(ptr)), self.arrays["local"][entries]
         codes = self.arrays["codes"][entries]
-        top[nodes // _LANES, features, nodes % _LANES] = (
-            self.arrays["table"][codes] if codes.dtype.kind == "u" else codes
-        )
+        top[nodes // LANES, features, nodes % LANES] = self.arrays["table"][codes] if codes.dtype.kind == "u" else codes
         return top
 
     def _beams(self, beam: int | None, k: int) -> np.ndarray:
@@ -328,11 +324,11 @@ class LinearTree:
         return needed[::-1]
 
     def _posts(self) -> np.ndarray:
-        inner = _POSTS.index(self.search.post)
+        inner = POSTS.index(self.search.post)
         wanted = self.search.leaf_post
         if wanted == "auto":
             wanted = "l4-hinge" if self.search.post.endswith("hinge") else "same"
-        leaf = inner if wanted == "same" else _POSTS.index(wanted)
+        leaf = inner if wanted == "same" else POSTS.index(wanted)
         is_top = self.n_levels < self.tree.n_levels  # the search of a tree's top has no leaf
         return np.array([inner] * (self.n_levels - 1) + [inner if is_top else leaf], np.int64)
 
@@ -360,7 +356,7 @@ class _Chunks:
     def of(cls, head: LinearTree, level: int) -> _Chunks:
         kernel, score, arrays = lazy.layout, lazy.score, head.arrays
         spec, ptr = arrays["meta"][level], arrays["ptr"][level]
-        n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // _LANES)
+        n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // LANES)
         if spec[score.WHOLE] == 1:  # one parent: a feature's postings are one run
             lengths = np.diff(ptr)
             run_ptr = np.concatenate([[0], np.cumsum(lengths > 0)])
@@ -382,7 +378,7 @@ class _Chunks:
         )  # fmt: skip
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
         most, width = int(n_features.max(initial=0)), head.n_features
-        scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, _LANES), np.float32)))
+        scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, LANES), np.float32)))
         return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes, scratch)
 
 
@@ -480,12 +476,6 @@ class Coder:
         codes = np.empty(len(values), np.uint8)
         lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
         return codes
-
-
-def encode(values: np.ndarray, weights: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes and their table."""
-    coder = Coder.of([values], weights)
-    return coder.encode(values), coder.table
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

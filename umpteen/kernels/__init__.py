@@ -9,6 +9,9 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+LANES = 16  # labels that a kernel takes at a time
+POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")  # kernels know them by number
+
 
 class _Lazy:
     """Modules of this package, imported on first use."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels import lanes  # noqa: F401 - callers size their tables by lanes.LANES
 from umpteen.kernels.jit import inline, jit
 from umpteen.kernels.lanes import LANES, axpy, dot
 

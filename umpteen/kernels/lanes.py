@@ -19,7 +19,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 16
+from umpteen.kernels import LANES
+
 _UNROLL = 4  # independent sums hide the latency of a fused multiply-add
 
 _I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()

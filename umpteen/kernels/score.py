@@ -18,12 +18,12 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from umpteen.kernels import POSTS
 from umpteen.kernels.jit import inline, jit
 from umpteen.kernels.lanes import LANES, dot, prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
-POSTS = ("identity", "l1-hinge", "l2-hinge", "l3-hinge", "l4-hinge", "sigmoid")
-IDENTITY, SIGMOID = 0, 5
+IDENTITY, SIGMOID = POSTS.index("identity"), POSTS.index("sigmoid")
 _STAGE = 4  # parents looked at before asking whether the next ones can still matter
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _AHEAD = 4  # features of the query between asking for postings and using them

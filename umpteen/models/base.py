@@ -35,7 +35,7 @@ from umpteen.metrics import evaluate
 from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
-from umpteen.models.inputs import NO_DENSE, Targets, is_texts, read_targets, readable
+from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import SETTINGS, Contract
 from umpteen.models.training import Training, clear_stages
 from umpteen.shortlist import TopK, check_k
@@ -329,7 +329,7 @@ class Model(Contract):
                 raise BadInput("this model was trained on feature rows and cannot read texts; pass a matrix")
             if len(X) == 1:
                 indices, values = self.tfidf_.transform_one(next(iter(X)))
-                return Rows(np.array([0, len(indices)]), indices, values, self.n_features_in_, NO_DENSE)
+                return Rows.single(indices, values, self.n_features_in_)
             return Rows.of(self.tfidf_.transform(X))
         if self.tfidf_ is not None and not hasattr(X, "shape"):
             raise BadInput("this model was trained on texts; pass a list of str, or rows of its tf-idf")

@@ -17,6 +17,7 @@ from umpteen.config import ModelConfig
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
 from umpteen.heads import negatives_for
+from umpteen.kernels import LANES
 from umpteen.models.inputs import is_texts
 from umpteen.tree import shape
 
@@ -24,7 +25,6 @@ from umpteen.tree import shape
 _SECONDS_PER_LANE_STEP = 3e-9  # one feature against sixteen labels, product and update
 _SWEEPS = 6  # row steps per row until the solver stops, typical
 _BYTES_PER_SECOND = 25e6  # text that one core turns into tf-idf rows
-_LANES = 16
 _LOGISTIC = 2.5  # how much slower than the squared hinge
 _UNBALANCED = 2.0  # a few chunks hold most of the labels
 _ONE_VERSUS_ALL = 2.5  # weights over all features do not stay in cache
@@ -69,7 +69,7 @@ class Estimate:
         steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row, config)
         training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config)
         reading = size.n_bytes / _BYTES_PER_SECOND
-        held = threads * (4 * _LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
+        held = threads * (4 * LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
         weights = min(size.n_nonzeros * labels_per_row, _WEIGHTS_PER_NONZERO * n_labels * per_row)
         texts = 12.0 * size.n_nonzeros if size.n_bytes else 0.0
         memory = held + config.trees * weights * _BYTES_PER_WEIGHT + texts
@@ -89,12 +89,12 @@ def _work(
     """Count how often a row meets sixteen labels, over all levels, and the rows of a chunk of labels."""
     steps, n_parents, visits = 0.0, 1, 1.0
     for children in shape(n_labels, config.tree):
-        steps += n_rows * visits * -(-children // _LANES)
+        steps += n_rows * visits * -(-children // LANES)
         n_parents *= children
         visits = min(labels_per_row, n_parents)
     if n_parents > 1 and "man" in negatives_for(mean_features, config.linear):
         visits += config.linear.negatives_beam
-    steps += n_rows * visits * -(-n_labels // (n_parents * _LANES))
+    steps += n_rows * visits * -(-n_labels // (n_parents * LANES))
     return steps, n_rows * visits / n_parents
 
 

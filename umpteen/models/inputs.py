@@ -18,7 +18,6 @@ from umpteen.data.labels import Labels, as_targets
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
-NO_DENSE = np.zeros((1, 0), np.float32)
 _SCALARS = (str, bytes, int, float, np.generic)
 
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from umpteen.config import TreeConfig
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
-from umpteen.kernels import lazy
+from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
 
 Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -162,8 +162,8 @@ class _KMeans:
 
     def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:
         kernel = lazy.cluster
-        n_groups = -(-count // kernel.lanes.LANES)
-        centres = np.zeros((n_groups, self.n_features, kernel.lanes.LANES), np.float32)
+        n_groups = -(-count // LANES)
+        centres = np.zeros((n_groups, self.n_features, LANES), np.float32)
         capacity = -(-len(members) // count) if self.balanced else len(members)
         rng = np.random.default_rng(self.seed + salt)
         first = rng.choice(len(members), count, replace=False)
