@@ -123,9 +123,9 @@ class SearchConfig(Checked):
     beam: int = option(10, "nodes kept per level", low=1)
     beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1)
     post: str = option(
-        "l3-hinge",
-        "what turns a margin into a factor of the score",
-        choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+        "auto",
+        "what turns a margin into a factor of the score; auto is l3-hinge for long rows and l2-hinge for short ones",
+        choices=("auto", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     leaf_post: str = option(
         "auto",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
-from umpteen.heads import Level, LinearTree, fit, train
+from umpteen.heads import Level, LinearTree, auto, fit, settle, train
 from umpteen.heads.linear import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
@@ -64,7 +64,7 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     carries = np.zeros((X.shape[0], tree.sizes[level - 1]), bool)
     for i, label in zip(*Y.nonzero(), strict=True):
         carries[i, tree.node_of(level - 1)[label]] = True
-    negatives = fit.negatives_for(Rows.of(X).mean_features, config)
+    negatives = settle(Rows.of(X).mean_features, config, SearchConfig())[0].negatives
     if negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
         return carries
     weights = [dense(one, X.shape[1]) for one in levels[:level]]
@@ -143,18 +143,20 @@ def test_mask_equals_its_definition(small, number, negatives):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_hard_negatives_are_for_long_rows_unless_told():
-    def rows(n_stored: int, n_dense: int = 0) -> Rows:
+def test_what_is_left_to_the_data_follows_the_length_of_the_rows():
+    def chosen(n_stored: int, n_dense: int = 0, **given: str) -> tuple[str, str]:
         X = sp.csr_matrix(np.ones((3, n_stored), np.float32))
-        return Rows.of(X, np.ones((3, n_dense), np.float32) if n_dense else None)
+        rows = Rows.of(X, np.ones((3, n_dense), np.float32) if n_dense else None)
+        search = SearchConfig(post=given.pop("post", "auto"))
+        linear, search = settle(rows.mean_features, LinearConfig(**given), search)
+        return linear.negatives, search.post
 
-    auto = LinearConfig(negatives="auto")
-    assert fit.negatives_for(rows(fit._LONG_ROW - 1).mean_features, auto) == "tfn"
-    assert fit.negatives_for(rows(fit._LONG_ROW).mean_features, auto) == "tfn+man"
-    assert fit.negatives_for(rows(1, fit._LONG_ROW - 1).mean_features, auto) == "tfn+man"  # dense features count
-    assert fit.negatives_for(Rows.of(sp.csr_matrix((0, 4), dtype=np.float32)).mean_features, auto) == "tfn"
+    assert chosen(auto._LONG_ROW - 1) == ("tfn", "l2-hinge")
+    assert chosen(auto._LONG_ROW) == ("tfn+man", "l3-hinge")
+    assert chosen(1, auto._LONG_ROW - 1) == ("tfn+man", "l3-hinge")  # dense features count
+    assert chosen(0) == ("tfn", "l2-hinge")
     for negatives in ("tfn", "man", "tfn+man"):
-        assert fit.negatives_for(rows(1).mean_features, LinearConfig(negatives=negatives)) == negatives
+        assert chosen(1, negatives=negatives, post="sigmoid") == (negatives, "sigmoid")
 
 
 def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):

@@ -19,6 +19,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
+from umpteen.heads.auto import settle
 from umpteen.heads.linear import Level, LinearTree
 from umpteen.kernels import LANES, lazy
 from umpteen.store import Checkpoint
@@ -26,7 +27,6 @@ from umpteen.tree import LabelTree, relevance
 
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
-_LONG_ROW = 50  # features of a row from which hard negatives pay
 _NEVER = np.float32(-1.0)  # margin of a label without a single training row: as low as an all-negative label
 
 
@@ -55,8 +55,9 @@ def train(
     checkpoint: Checkpoint | None = None,
 ) -> list[Level]:
     """Train every level of a tree; finished levels are taken from the checkpoint."""
+    config, search = settle(rows.mean_features, config, search)
     levels: list[Level] = []
-    for wave in _waves(rows, tree, config, resumable=checkpoint is not None):
+    for wave in _waves(tree, config, resumable=checkpoint is not None):
         stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
         name = f"level-{wave[0]}"
         if checkpoint is not None and checkpoint.has(name):
@@ -79,7 +80,7 @@ def train(
     return levels
 
 
-def _waves(rows: Rows, tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[list[int]]:
+def _waves(tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[list[int]]:
     """Group levels that can be trained together: all but those whose mask needs the level above.
 
     Together they keep every thread busy, although the top levels have few chunks. A run that shall be resumed
@@ -87,7 +88,7 @@ def _waves(rows: Rows, tree: LabelTree, config: LinearConfig, *, resumable: bool
     """
     waves: list[list[int]] = []
     for level in range(tree.n_levels):
-        if waves and not resumable and not _predicts(rows, tree, level, config):
+        if waves and not resumable and not _predicts(tree, level, config):
             waves[-1].append(level)
         else:
             waves.append([level])
@@ -103,13 +104,15 @@ def train_levels(
     budget = _Budget(config.memory_gb * 1e9)
     shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
+    whole = _Chunk.whole(rows) if any(job.rows is None for _, job in jobs) else None
     costs = [job.cost for _, job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
     def task(i: int) -> Level:
         number, job = jobs[i]
         with budget.hold(job.bytes), scratch.borrow() as (local, where):
-            return _train_chunk(problems[number], job, local, where)
+            chunk = whole if job.rows is None else _Chunk.copied(rows, job.rows, local)
+            return _train_chunk(problems[number], job, chunk, where)
 
     parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
     done: list[list[tuple[_Job, Level]]] = [[] for _ in problems]
@@ -182,48 +185,81 @@ def _fit_memory(jobs: list[_Job], problem: Problem) -> list[_Job]:
     return jobs
 
 
-def _train_chunk(problem: Problem, job: _Job, local: np.ndarray, where: np.ndarray) -> Level:
-    kernel, rows, config = lazy.solve, problem.rows, problem.config
-    if job.rows is None:
-        chunk = np.arange(len(rows), dtype=np.int32)
-        ptr, ids, values = rows.triplet
-        features = np.arange(rows.n_sparse, dtype=np.int32)
+@dataclass(frozen=True)
+class _Chunk:
+    """The rows of a chunk as the solver wants them; ``sums`` and ``length`` start it off."""
+
+    rows: np.ndarray
+    sparse: tuple[np.ndarray, np.ndarray, np.ndarray]
+    square: np.ndarray
+    private: np.ndarray
+    alone: tuple[np.ndarray, ...]
+    features: np.ndarray
+    sums: np.ndarray
+    length: float
+
+    @classmethod
+    def whole(cls, rows: Rows) -> _Chunk:
+        """Take all rows where they are."""
+        ptr, _, values = rows.triplet
         square, private = np.empty(len(rows), np.float32), np.zeros(len(rows), np.float32)
-        kernel.row_squares(ptr, values, rows.dense, square)
+        lazy.solve.row_squares(ptr, values, rows.dense, square)
         alone = (np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-    else:
-        chunk = job.rows
-        ptr, ids, values, features, square, private, *alone = kernel.gather(chunk, *rows.triplet, local)
+        every = np.arange(len(rows), dtype=np.int32)
+        return cls._of(rows, every, rows.triplet, square, private, alone, np.arange(rows.n_sparse, dtype=np.int32))
+
+    @classmethod
+    def copied(cls, rows: Rows, some: np.ndarray, local: np.ndarray) -> _Chunk:
+        """Copy some rows, their features numbered anew; features of a single row are set apart."""
+        ptr, ids, values, features, square, private, *alone = lazy.solve.gather(some, *rows.triplet, local)
         if rows.n_dense:
-            square += np.einsum("ij,ij->i", rows.dense[chunk], rows.dense[chunk])
-    if rows.n_dense:
-        features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
+            square += np.einsum("ij,ij->i", rows.dense[some], rows.dense[some])
+        return cls._of(rows, some, (ptr, ids, values), square, private, tuple(alone), features)
+
+    @classmethod
+    def _of(
+        cls,
+        rows: Rows,
+        some: np.ndarray,
+        sparse: tuple[np.ndarray, np.ndarray, np.ndarray],
+        square: np.ndarray,
+        private: np.ndarray,
+        alone: tuple[np.ndarray, ...],
+        features: np.ndarray,
+    ) -> _Chunk:
+        if rows.n_dense:
+            features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
+        sums = np.zeros(len(features), np.float32)
+        length = lazy.solve.sum_features(*sparse, private, rows.dense, some, sums)
+        return cls(some, sparse, square, private, alone, features, sums, length)
+
+
+def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) -> Level:
+    kernel, rows, config = lazy.solve, problem.rows, problem.config
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets
-    sums = np.zeros(len(features), np.float32)
-    squared_length = kernel.sum_features(ptr, ids, values, private, rows.dense, chunk, sums)
     logistic, negative_cost = config.loss == "logistic", np.float32(config.cost * config.cost_negative)
     parts = []
     for first in range(job.first, job.last, LANES):
         last = min(first + LANES, job.last)
         positive_ptr, lanes, relevances = kernel.positives(
-            targets.indptr, targets.indices, targets.data, first, last, chunk, where
+            targets.indptr, targets.indices, targets.data, first, last, chunk.rows, where
         )
-        weights = np.zeros((len(features), LANES), np.float32)
-        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk), LANES), np.float32)
+        weights = np.zeros((len(chunk.features), LANES), np.float32)
+        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk.rows), LANES), np.float32)
         if not logistic and negative_cost > 0:
             kernel.start(
-                ptr, ids, values, rows.dense, dense_ids, chunk, positive_ptr, lanes, last - first, negative_cost,
-                np.float32(config.bias), sums, squared_length, weights, bias_weights, beta,
+                *chunk.sparse, rows.dense, dense_ids, chunk.rows, positive_ptr, lanes, last - first, negative_cost,
+                np.float32(config.bias), chunk.sums, chunk.length, weights, bias_weights, beta,
             )  # fmt: skip
         kernel.solve(
-            ptr, ids, values, square, private, rows.dense, dense_ids, chunk,
+            *chunk.sparse, chunk.square, chunk.private, rows.dense, dense_ids, chunk.rows,
             positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
             last - first, negative_cost, np.float32(config.bias), logistic,
             np.float32(config.eps), config.max_iter, problem.seed + first,
             weights, bias_weights, beta,
         )  # fmt: skip
-        found, lane, value = kernel.extract(features, weights, beta, *alone, last - first, config.threshold)
+        found, lane, value = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
         parts.append(Level(found, lane + np.int32(first), value, bias_weights[: last - first] * config.bias))
     return Level(*(_join([getattr(part, name) for part in parts]) for name in Level.NAMES))
 
@@ -250,7 +286,7 @@ def _mask(
     if level == 0:
         return None
     lifted = tree.lift(Y, level - 1)
-    if not _predicts(rows, tree, level, config):
+    if not _predicts(tree, level, config):
         return _columns(lifted)
     matcher = LinearTree.pack(levels, tree, rows.n_features, search, threads=threads)
     beam = matcher.topk(rows, config.negatives_beam, threads=threads)
@@ -261,22 +297,10 @@ def _mask(
     return _columns(lifted + predicted)
 
 
-def _predicts(rows: Rows, tree: LabelTree, level: int, config: LinearConfig) -> bool:
+def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
     """Say whether a level's mask holds predictions of the level above."""
     is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
-    return level > 0 and is_asked and "man" in negatives_for(rows.mean_features, config)
-
-
-def negatives_for(mean_features: float, config: LinearConfig) -> str:
-    """Say which rows train a node, given how many features a row has on average.
-
-    Rows that a parent attracts wrongly are good teachers when texts are long. Of short ones, such as titles,
-    too many are simply not labelled in full, and what they teach is wrong: on held-out parts of Eurlex-4K and
-    EURLEX57K they are worth a point of P@1, on YSO-Finna they cost half a point of P@5.
-    """
-    if config.negatives != "auto":
-        return config.negatives
-    return "tfn+man" if mean_features >= _LONG_ROW else "tfn"
+    return level > 0 and is_asked and "man" in config.negatives
 
 
 def _columns(matrix: sp.csr_matrix) -> sp.csc_matrix:

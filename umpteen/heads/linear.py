@@ -324,10 +324,12 @@ class LinearTree:
         return needed[::-1]
 
     def _posts(self) -> np.ndarray:
-        inner = POSTS.index(self.search.post)
-        wanted = self.search.leaf_post
+        post, wanted = self.search.post, self.search.leaf_post
+        if post == "auto":  # not settled by the rows: as for long ones
+            post = "l3-hinge"
         if wanted == "auto":
-            wanted = "l4-hinge" if self.search.post.endswith("hinge") else "same"
+            wanted = "l4-hinge" if post.endswith("hinge") else "same"
+        inner = POSTS.index(post)
         leaf = inner if wanted == "same" else POSTS.index(wanted)
         is_top = self.n_levels < self.tree.n_levels  # the search of a tree's top has no leaf
         return np.array([inner] * (self.n_levels - 1) + [inner if is_top else leaf], np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.features.tfidf import Tfidf
-from umpteen.heads import LinearTree
+from umpteen.heads import LinearTree, settle
 from umpteen.metrics import evaluate
 from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
@@ -139,6 +140,8 @@ class Model(Contract):
         config = self.config
         matrix, targets = read_targets(Y, label_names)
         tfidf, features = _fit_features(readable(X), matrix, config, progress)
+        linear, search = settle(Rows.of(features).mean_features, config.linear, config.search)
+        config = replace(config, linear=linear, search=search)
         name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
         heads = Training(features, matrix, config, tree, name_vectors, progress, checkpoint).heads()
         self._take(folder.Parts(config, targets, tfidf, features.shape[1], heads))

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from umpteen.config import ModelConfig
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
-from umpteen.heads import negatives_for
+from umpteen.heads import settle
 from umpteen.kernels import LANES
 from umpteen.models.inputs import is_texts
 from umpteen.tree import shape
@@ -92,7 +92,7 @@ def _work(
         steps += n_rows * visits * -(-children // LANES)
         n_parents *= children
         visits = min(labels_per_row, n_parents)
-    if n_parents > 1 and "man" in negatives_for(mean_features, config.linear):
+    if n_parents > 1 and "man" in settle(mean_features, config.linear, config.search)[0].negatives:
         visits += config.linear.negatives_beam
     steps += n_rows * visits * -(-n_labels // (n_parents * LANES))
     return steps, n_rows * visits / n_parents

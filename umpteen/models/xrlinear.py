@@ -44,6 +44,7 @@ class Bonsai(Model):
         "tree.branching": 100,
         "tree.leaf_size": 100,
         "linear.negatives": "tfn",
+        "search.post": "l3-hinge",
     }
 
 
