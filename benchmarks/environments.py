@@ -23,6 +23,24 @@ class Environment:
 
 ENVIRONMENTS = {
     "pecos": Environment("pecos.xmc.xlinear.model", ("libpecos==1.2.8",), ("numpy<2", "scipy<1.14", "scikit-learn")),
+    # its XR-Transformer works with transformers of early 2025 only
+    "pecos_xt": Environment(
+        "pecos.xmc.xtransformer.model",
+        ("libpecos==1.2.8",),
+        (
+            "torch==2.13.0",
+            "transformers==4.49.0",
+            "tokenizers==0.21.4",
+            "huggingface-hub==0.36.0",
+            "peft==0.14.0",
+            "accelerate==1.4.0",
+            "requests",
+            "sentencepiece",
+            "numpy<2",
+            "scipy<1.14",
+            "scikit-learn",
+        ),
+    ),
     "omikuji": Environment("omikuji", (), ("omikuji==0.5.2", "numpy", "scipy")),
     "napkinxc": Environment("napkinxc.models", (), ("napkinxc==0.7.2", "numpy", "scipy")),
 }

@@ -1,9 +1,9 @@
-"""Every recipe on the same rows, and an ensemble of two of them."""
+"""Every linear recipe on the same rows, and an ensemble of two of them."""
 
 import time
 
 import umpteen
-from umpteen.models import RECIPES, create
+from umpteen.models import create
 
 train, test = umpteen.load_demo("train").take(slice(2_000)), umpteen.load_demo("test")
 
@@ -13,7 +13,7 @@ X, X_test = tfidf.fit_transform(train.texts), tfidf.transform(test.texts)
 
 models = {}
 print(f"{'recipe':<12}{'P@1':>7}{'P@5':>7}{'seconds':>9}  paper")
-for recipe in RECIPES:
+for recipe in ("xr-linear", "parabel", "bonsai", "plt", "dismec"):
     begun = time.perf_counter()
     model = models[recipe] = create(recipe, {"seed": 1}).fit(X, train.Y)
     seconds = time.perf_counter() - begun

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ModelConfig, describe
+from umpteen.config import ModelConfig, NeuralConfig, describe
 from umpteen.models import RECIPES
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -19,8 +19,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """\
 # Settings
 
-Every setting of every linear recipe. This page is generated from the classes in `umpteen/config.py`; do not edit it
-by hand, run `python scripts/make_settings_page.py`. `umpteen settings` prints the same list.
+Every setting of every recipe; those of [recipes with an encoder](#recipes-with-an-encoder) come last. This page is
+generated from the classes in `umpteen/config.py`; do not edit it by hand, run `python scripts/make_settings_page.py`.
+`umpteen settings` prints the same list.
 
 A setting has a noun and a name, such as `tree.branching`. There are four ways to say it, and they mean the same:
 
@@ -36,6 +37,13 @@ another. A setting that does not exist, or a value out of its range, is an error
 known name.
 """
 
+NEURAL = """\
+## Recipes with an encoder
+
+[`xr-transformer`](recipes/xr-transformer.md) has all of the above, for its ranker, and these. `encoder` alone may be a
+name: `XRTransformer(encoder="minilm")`, `--encoder minilm`. `--device` is `encoder.device`.
+"""
+
 PRESETS = """\
 ## What the recipes change
 
@@ -45,15 +53,22 @@ A recipe is a short list of differences from the defaults above. [Recipes](recip
 
 def page() -> str:
     """Return the text of the page."""
-    rows = describe(ModelConfig)
-    whole = [row for row in rows if "." not in row[0]]
-    parts = [HEAD, "## Whole model\n", _table(ModelConfig, whole)]
-    for spec in dataclasses.fields(ModelConfig):
-        if isinstance(spec.default_factory, type) and dataclasses.is_dataclass(spec.default_factory):
-            nested = [row for row in rows if row[0].startswith(f"{spec.name}.")]
-            doc = (spec.default_factory.__doc__ or "").strip()
-            parts += [f"## {spec.name}\n", f"{doc}\n", _table(spec.default_factory, nested)]
+    linear = {key for key, *_ in describe(ModelConfig)}
+    own = [row for row in describe(NeuralConfig) if row[0] not in linear]
+    parts = [HEAD, "## Whole model\n", *_tables(ModelConfig, describe(ModelConfig), "##")]
+    parts += [NEURAL, *_tables(NeuralConfig, own, "###")]
     return "\n".join([*parts, PRESETS, _presets()])
+
+
+def _tables(cls: type, rows: list[tuple[str, str, Any, str]], heading: str) -> list[str]:
+    """Return a table of the settings without a noun, then one per noun under a heading."""
+    parts = [_table(cls, [row for row in rows if "." not in row[0]])]
+    for spec in dataclasses.fields(cls):
+        nested = [row for row in rows if row[0].startswith(f"{spec.name}.")]
+        if nested and isinstance(spec.default_factory, type):
+            doc = (spec.default_factory.__doc__ or "").strip()
+            parts += [f"{heading} {spec.name}\n", f"{doc}\n", _table(spec.default_factory, nested)]
+    return parts
 
 
 def _table(cls: type, rows: list[tuple[str, str, Any, str]]) -> str:
@@ -77,13 +92,14 @@ def _range(rules: Any) -> str:
 
 def _kind(name: str) -> str:
     words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
-    return words.get(name, "list of whole numbers" if name.startswith("tuple") else name)
+    lists = {"tuple[int, ...]": "list of whole numbers", "tuple[float, ...]": "list of numbers"}
+    return (words | lists).get(name, name)
 
 
 def _presets() -> str:
     lines = ["| recipe | differs from the defaults in |", "|---|---|"]
     for name, recipe in RECIPES.items():
-        changed = [key for key, *_ in describe(ModelConfig) if key in recipe.preset]
+        changed = [key for key, *_ in describe(NeuralConfig) if key in recipe.preset]
         changes = [f"`{key}` = `{_json(recipe.preset[key])}`" for key in changed]
         lines.append(f"| [`{name}`](recipes/{name}.md) | {', '.join(changes) or 'nothing: it is the default'} |")
     return "\n".join(lines) + "\n"

@@ -1,7 +1,9 @@
-"""Shared data: a small corpus whose structure is known."""
+"""Shared data: a small corpus whose structure is known, and a tiny encoder with random weights."""
 
 from __future__ import annotations
 
+import string
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -51,3 +53,38 @@ def make_tiny(n_texts: int = 200, seed: int = 0) -> Tiny:
 def tiny() -> Tiny:
     """200 texts, 60 labels in 6 topics."""
     return make_tiny()
+
+
+# Words of the corpora in tests/neural and tests/contract; anything else is spelled letter by letter.
+_WORDS = {"word": 20, "topic": 6, "noise": 200}
+_KEYWORDS = [f"key{label}x{part}" for label in range(60) for part in range(3)]
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a two-layer BERT with random weights and a tokenizer of words and letters in Hugging Face layout."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine are far slower than one
+    letters = [*string.ascii_letters, *string.digits]
+    words = [f"{kind}{i}" for kind, n in _WORDS.items() for i in range(n)] + _KEYWORDS
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *letters, *(f"##{letter}" for letter in letters)]
+    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(known)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(known), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("encoder")
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    wrapped.save_pretrained(folder)
+    return folder

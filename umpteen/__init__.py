@@ -16,6 +16,7 @@ _HOMES = {
     "Bonsai": "umpteen.models.xrlinear",
     "PLT": "umpteen.models.xrlinear",
     "DiSMEC": "umpteen.models.xrlinear",
+    "XRTransformer": "umpteen.models.xrtransformer",
     "Ensemble": "umpteen.models.ensemble",
     "load": "umpteen.models",
     "Dataset": "umpteen.data",

@@ -70,8 +70,8 @@ class TreeConfig(Checked):
     kind: str = option(
         "halving",
         "halving (balanced 2-means, repeated), kmeans (balanced k-way), unbalanced (plain k-way), "
-        "random, given (a hierarchy you pass), none (one versus all)",
-        choices=("kmeans", "halving", "unbalanced", "random", "given", "none"),
+        "random, given (a hierarchy you pass), none (one versus all), auto (none for up to 5,000 labels, else halving)",
+        choices=("auto", "kmeans", "halving", "unbalanced", "random", "given", "none"),
     )
     branching: int = option(64, "most children of an inner node", low=2)
     leaf_size: int = option(96, "most labels under one parent; multiples of 16 train fastest", low=1)
@@ -171,6 +171,107 @@ class ModelConfig(Checked):
     store: StoreConfig = field(default_factory=StoreConfig)
 
 
+@dataclass(frozen=True)
+class EncoderConfig(Checked):
+    """Which transformer reads the texts, and how."""
+
+    name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout")
+    tokens: int = option(128, "tokens read of a text; what is longer is cut off", low=4)
+    pooling: str = option(
+        "mean",
+        "how tokens become one vector: mean, cls, last5 (the first token in the last five layers), or either of the "
+        "first two at chosen layers, such as cls@8 or mean@4+8",
+    )
+    device: str = option("auto", "where it runs", choices=("auto", "cpu", "cuda", "mps"))
+    precision: str = option("auto", "bfloat16 on a GPU, else float32", choices=("auto", "float32", "bfloat16"))
+    batch_tokens: int = option(
+        0, "tokens in memory at a time while training; lower it if memory runs out. 0 chooses by device", low=0
+    )
+    compile: str = option("auto", "compile the layers; auto does so on a GPU", choices=("auto", "on", "off"))
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(Checked):
+    """How the encoder learns, one resolution of the label tree after the other."""
+
+    levels: tuple[int, ...] = option(
+        (), "clusters at each resolution, coarse to fine; the labels follow if they fit in max_nodes. "
+        "Empty: one resolution per factor of branching", low=2
+    )  # fmt: skip
+    branching: int = option(64, "how much finer each resolution is", low=2)
+    max_nodes: int = option(32_768, "the finest resolution to learn has at most this many nodes", low=2)
+    epochs: tuple[float, ...] = option(
+        (1.0, 4.0), "passes over the texts at each resolution; the last number serves the finest one", low=0.0
+    )
+    batch_size: int = option(64, "texts per step", low=1)
+    rate: float = option(1e-4, "learning rate of the encoder", low=0.0)
+    head_rate: float = option(2e-3, "learning rate of the scorers", low=0.0)
+    warmup: float = option(
+        0.06, "share of the steps in which the rates rise; they fall to zero after that", low=0.0, high=1.0
+    )
+    weight_decay: float = option(0.01, "weight decay of the encoder", low=0.0)
+    dropout: float = option(0.1, "share of an embedding that is dropped before it is scored", low=0.0, high=0.95)
+    clip: float = option(1.0, "longest gradient of the encoder; 0 sets no bound", low=0.0)
+    loss: str = option("squared-hinge", "what a wrong score costs", choices=("squared-hinge", "hinge", "bce"))
+    negatives: str = option(
+        "tfn+man",
+        "nodes that are scored: under true parents (tfn), also under the parents the level above predicts (tfn+man), "
+        "or all",
+        choices=("tfn", "tfn+man", "all"),
+    )
+    negatives_beam: int = option(20, "predicted parents per text for man", low=1)
+    relevance: str = option(
+        "induce",
+        "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
+        choices=("none", "induce", "induce-l1"),
+    )
+    alpha: float = option(1.0, "weight of a node that is not relevant (α)", low=0.0)
+    bootstrap: bool = option(True, "start each resolution's scorers at the linear solution on the current embeddings")
+    bootstrap_cost: float = option(1.0, "weight of the loss in that solution (C)", low=0.0)
+    held_out: float = option(0.0, "share of the texts kept from training to stop early", low=0.0, high=0.5)
+    patience: int = option(1, "epochs without gain on those texts before a resolution ends", low=1)
+    record: bool = option(False, "record steps as CUDA graphs, which spares a small encoder the wait for Python")
+    recompute: bool = option(False, "keep no activations but recompute them: slower, far less memory")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.epochs:
+            raise BadConfig("epochs is empty; name at least one number of passes, such as 1,4")
+        if list(self.levels) != sorted(set(self.levels)):
+            raise BadConfig(f"levels must grow from coarse to fine, but are {', '.join(map(str, self.levels))}")
+
+    def epochs_at(self, level: int, n_levels: int) -> float:
+        """Return the passes at one of so many resolutions.
+
+        Examples
+        --------
+        >>> [FinetuneConfig(epochs=(1.0, 4.0)).epochs_at(level, 3) for level in range(3)]
+        [1.0, 1.0, 4.0]
+        """
+        is_last = level == n_levels - 1 or len(self.epochs) == 1
+        return self.epochs[-1] if is_last else self.epochs[min(level, len(self.epochs) - 2)]
+
+
+@dataclass(frozen=True)
+class NeuralConfig(ModelConfig):
+    """Everything a recipe with an encoder needs."""
+
+    features: str = option(
+        "both",
+        "what the ranker sees: tf-idf and embedding (both), or one of them",
+        choices=("both", "encoder", "tfidf"),
+    )
+    embedding_weight: float = option(1.0, "length of the embedding beside tf-idf rows of length one", low=0.001)
+    head_weight: float = option(
+        0.3,
+        "share that the encoder's own scorers have in a label's score; 0 leaves all to the ranker",
+        low=0.0,
+        high=1.0,
+    )
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+
+
 def describe(cls: type) -> list[tuple[str, str, Any, str]]:
     """List every setting as ``(dotted key, type, default, doc)``, nested ones included."""
     rows = []
@@ -180,7 +281,8 @@ def describe(cls: type) -> list[tuple[str, str, Any, str]]:
         if dataclasses.is_dataclass(default):
             rows += [(f"{spec.name}.{key}", *rest) for key, *rest in describe(type(default))]
         else:
-            kind = getattr(hints[spec.name], "__name__", str(hints[spec.name]))
+            hint = hints[spec.name]
+            kind = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
             rows.append((spec.name, kind, default, spec.metadata.get("doc", "")))
     return rows
 
@@ -242,6 +344,8 @@ def _hints(cls: type) -> dict[str, Any]:
 def _coerce(name: str, value: Any, hint: Any) -> Any:
     """Convert what a person typed, or JSON held, to the field's type."""
     if dataclasses.is_dataclass(hint):
+        if hint is EncoderConfig and isinstance(value, str):  # a name is the one thing most people set
+            return EncoderConfig(name=value)
         if isinstance(value, Mapping):
             return from_dict(hint, value)  # type: ignore[type-var]
         if not isinstance(value, hint):  # type: ignore[arg-type]

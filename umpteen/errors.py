@@ -29,6 +29,10 @@ class BadModelFile(UmpteenError, ValueError):
     """A model folder that is missing, truncated, foreign or newer than this version."""
 
 
+class OutOfMemory(UmpteenError, MemoryError):
+    """A device without room; the message names the setting to lower."""
+
+
 class MissingExtra(UmpteenError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

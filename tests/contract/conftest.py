@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from umpteen.config import NeuralConfig
 from umpteen.data.labels import Labels
 from umpteen.models import RECIPES, Model, create
 
 N_TOPICS, N_PER_TOPIC = 6, 10
 N_LABELS = N_TOPICS * N_PER_TOPIC
 SMALL = {"tree.leaf_size": 8, "tree.branching": 4, "threads": 1}  # several levels over sixty labels
+LEARN = {
+    "tree.kind": "halving", "encoder.tokens": 16, "encoder.device": "cpu", "finetune.branching": 8,
+    "finetune.epochs": (1.0, 1.0), "finetune.batch_size": 100, "finetune.rate": 1e-3, "finetune.head_rate": 1e-2,
+}  # fmt: skip
+NEURAL = [name for name, recipe in RECIPES.items() if issubclass(recipe.config_class, NeuralConfig)]
+LINEAR = [name for name in RECIPES if name not in NEURAL]
+_NO_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="torch is not installed")
+ALL = [*LINEAR, *(pytest.param(name, marks=_NO_TORCH) for name in NEURAL)]
 
 
 @dataclass(frozen=True)
@@ -64,18 +74,36 @@ def held_out() -> Made:
 
 
 @pytest.fixture(scope="session")
-def small() -> Callable[..., Model]:
+def settings_of(request: pytest.FixtureRequest) -> Callable[[str], dict[str, Any]]:
+    """Return settings that make a recipe small: several levels, and a tiny encoder if it has one."""
+
+    def get(recipe: str) -> dict[str, Any]:
+        if recipe in LINEAR:
+            return SMALL
+        return SMALL | LEARN | {"encoder.name": str(request.getfixturevalue("encoder_folder"))}
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def small(settings_of: Callable[[str], dict[str, Any]]) -> Callable[..., Model]:
     """Make an untrained model with several levels."""
 
     def build(recipe: str, **settings: Any) -> Model:
-        return create(recipe, SMALL | settings)
+        return create(recipe, settings_of(recipe) | settings)
 
     return build
 
 
-@pytest.fixture(params=list(RECIPES))
+@pytest.fixture(params=ALL)
 def recipe(request: pytest.FixtureRequest) -> str:
     """Every recipe in turn."""
+    return request.param
+
+
+@pytest.fixture(params=LINEAR)
+def linear_recipe(request: pytest.FixtureRequest) -> str:
+    """Every recipe that takes feature rows in turn."""
     return request.param
 
 
@@ -96,6 +124,12 @@ def fitted(made: Made, small: Callable[..., Model]) -> Callable[[str], Model]:
 def rows(made: Made, fitted: Callable[[str], Model]) -> sp.csr_matrix:
     """The training texts as tf-idf rows."""
     return fitted("xr-linear").tfidf_.transform(made.texts)
+
+
+@pytest.fixture(scope="session")
+def inputs(made: Made, rows: sp.csr_matrix) -> Callable[[str], Any]:
+    """Return the training data in the plainest form a recipe takes: rows, or texts if it takes nothing else."""
+    return lambda recipe: rows if recipe in LINEAR else made.texts
 
 
 @pytest.fixture

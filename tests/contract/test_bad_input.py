@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import umpteen
-from umpteen import LabelTree, XRLinear
+from umpteen import LabelTree, XRLinear, XRTransformer
 from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
 from umpteen.models import RECIPES, Model, create
 from umpteen.store import SaveFailed
@@ -76,6 +76,32 @@ def test_data_that_cannot_be_trained_on(X: Any, Y: Any, message: str) -> None:
     assert not hasattr(model, "heads_")
 
 
+@pytest.mark.parametrize(
+    ("X", "Y", "message"),
+    [
+        (TEXTS, LISTS[:2], "Y has 2 rows but X has 3; pass one label row per text"),
+        (TEXTS, None, "target y is None; pass a list of labels per row"),
+        (TEXTS, [[], [], []], "no row has a label.*check that labels were read"),
+        ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
+        (["red", None, "green"], LISTS, "text 1 is NoneType"),
+        ([None, "red", "green"], LISTS, "text 0 is NoneType"),
+        ([b"red", b"green", b"blue"], LISTS, "text 0 is bytes"),
+        (["", "!", "?"], LISTS, "no word n-gram in any of 3 texts; pass texts with words"),
+        ([], [], "X has 0 samples; pass at least one row"),
+        (np.eye(3), LISTS, "xr-transformer reads texts; pass a list of str, or use xr-linear for feature rows"),
+        (sp.csr_matrix(np.eye(3)), LISTS, "xr-transformer reads texts"),
+        ([[1, 2], [3, 4], [4, 5]], LISTS, "xr-transformer reads texts"),
+    ],
+)
+def test_texts_that_cannot_be_trained_on(
+    small: Callable[..., Model], encoder_folder: Path, X: Any, Y: Any, message: str
+) -> None:
+    model = small("xr-transformer")
+    with pytest.raises(BadInput, match=message):
+        model.fit(X, Y)
+    assert not hasattr(model, "heads_")
+
+
 def test_a_broken_sparse_matrix_is_refused() -> None:
     X = sp.csr_matrix(np.eye(3))
     X.indices[1] = 99
@@ -127,6 +153,15 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: XRLinear().set_params(seed__x=4), "setting 'seed' has no parts"),
         (lambda: XRLinear(tree={"kind": "given", "leaf_size": 1}).fit(TEXTS, LISTS), "no tree was passed"),
         (lambda: XRLinear(tree={"vectors": "names"}).fit(np.eye(3), LISTS), "needs texts and label names"),
+        (lambda: create("xr-linear", {"encoder.name": "minilm"}), "unknown setting 'encoder.name'"),
+        (lambda: create("xr-transformer", {"encoder.nam": "x"}), "'nam'; did you mean 'name'"),
+        (lambda: create("xr-transformer", {"encoder": 5}), "encoder must be a EncoderConfig or a dict, but is 5"),
+        (lambda: create("xr-transformer", {"encoder.device": "gpu"}), "device must be one of auto, cpu, cuda, mps"),
+        (lambda: create("xr-transformer", {"features": "words"}), "features must be one of both, encoder, tfidf"),
+        (lambda: create("xr-transformer", {"head_weight": 2}), "head_weight must be at most 1.0, but is 2"),
+        (lambda: create("xr-transformer", {"finetune.epochs": ()}), "epochs is empty; name at least one"),
+        (lambda: create("xr-transformer", {"finetune.levels": "64,8"}), "must grow from coarse to fine, but are 64, 8"),
+        (lambda: XRTransformer(encoder="x").set_params(encoder__token=4), "token'; did you mean '.*tokens'"),
     ],
 )  # fmt: skip
 def test_wrong_settings(make: Callable[[], Any], message: str) -> None:
@@ -172,13 +207,13 @@ def test_k_must_be_a_whole_number(recipe: str, fitted: Fitted, k: Any) -> None:
 
 
 @pytest.mark.parametrize("beam", [0, -1, 1.5])
-def test_beam_must_be_a_whole_number(fitted: Fitted, beam: Any) -> None:
+def test_beam_must_be_a_whole_number(recipe: str, fitted: Fitted, beam: Any) -> None:
     with pytest.raises(BadInput, match="beam must be a whole number of at least 1, but is"):
-        fitted("xr-linear").topk(TEXTS, 1, beam=beam)
+        fitted(recipe).topk(TEXTS, 1, beam=beam)
 
 
-def test_rows_of_another_width_are_refused(recipe: str, small: Callable[..., Model]) -> None:
-    model = small(recipe).fit(np.eye(3), LISTS)
+def test_rows_of_another_width_are_refused(linear_recipe: str, small: Callable[..., Model]) -> None:
+    model = small(linear_recipe).fit(np.eye(3), LISTS)
     name = type(model).__name__
     message = f"X has 4 features, but {name} is expecting 3 features as input; prepare the rows as for training"
     for X in (np.ones((2, 4)), sp.csr_matrix(np.ones((1, 4)))):
@@ -186,8 +221,8 @@ def test_rows_of_another_width_are_refused(recipe: str, small: Callable[..., Mod
             model.topk(X)
 
 
-def test_values_that_are_not_numbers_are_refused(recipe: str, small: Callable[..., Model]) -> None:
-    model = small(recipe).fit(np.eye(3), LISTS)
+def test_values_that_are_not_numbers_are_refused(linear_recipe: str, small: Callable[..., Model]) -> None:
+    model = small(linear_recipe).fit(np.eye(3), LISTS)
     for value, word in ((np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")):
         with pytest.raises(BadInput, match=f"X holds {word}.* at row 1, column 2; remove or replace it"):
             model.topk(with_value(value))
@@ -217,11 +252,11 @@ def test_an_unsorted_single_row_is_sorted() -> None:
     np.testing.assert_array_equal(model.topk(X).scores, model.topk(np.array([[5.0, 0.0, 1.0]])).scores)
 
 
-def test_texts_for_a_model_of_rows_and_the_reverse(recipe: str, small: Callable[..., Model]) -> None:
-    of_rows = small(recipe).fit(np.eye(3), LISTS)
+def test_texts_for_a_model_of_rows_and_the_reverse(linear_recipe: str, small: Callable[..., Model]) -> None:
+    of_rows = small(linear_recipe).fit(np.eye(3), LISTS)
     with pytest.raises(BadInput, match="trained on feature rows and cannot read texts; pass a matrix"):
         of_rows.topk(TEXTS)
-    of_texts = small(recipe).fit(TEXTS, LISTS)
+    of_texts = small(linear_recipe).fit(TEXTS, LISTS)
     with pytest.raises(BadInput, match="trained on texts; pass a list of str"):
         of_texts.topk([[0.0, 1.0]])
     with pytest.raises(BadInput, match=f"X has 3 features, but .* expecting {of_texts.n_features_in_} features"):
@@ -234,8 +269,21 @@ def test_texts_for_a_model_of_rows_and_the_reverse(recipe: str, small: Callable[
         of_texts.topk([None, "red"])
 
 
-def test_truth_that_does_not_match(fitted: Fitted, made: Made) -> None:
-    model = fitted("xr-linear")
+def test_a_model_with_an_encoder_takes_texts_only(fitted: Fitted) -> None:
+    model = fitted("xr-transformer")
+    for X in (np.eye(3), sp.csr_matrix((1, model.n_features_in_), dtype=np.float32), [[0.0, 1.0]]):
+        with pytest.raises(BadInput, match="this model reads texts; pass a list of str"):
+            model.topk(X)
+    with pytest.raises(BadInput, match=r"a single text was passed; wrap it: \[text\]"):
+        model.topk("red apple")
+    with pytest.raises(BadInput, match="text 1 is int"):
+        model.topk(["red", 3])
+    with pytest.raises(BadInput, match="text 0 is NoneType"):
+        model.topk([None, "red"])
+
+
+def test_truth_that_does_not_match(recipe: str, fitted: Fitted, made: Made) -> None:
+    model = fitted(recipe)
     with pytest.raises(BadInput, match="Y has 2 rows but X has 3"):
         model.evaluate(made.texts[:3], made.lists[:2])
     with pytest.raises(BadInput, match="Y has 2 rows but X has 3"):
@@ -244,8 +292,8 @@ def test_truth_that_does_not_match(fitted: Fitted, made: Made) -> None:
         model.evaluate(made.texts[:3], np.ones((3, 2)))
 
 
-def test_pairs_that_do_not_match(fitted: Fitted, made: Made) -> None:
-    model = fitted("xr-linear")
+def test_pairs_that_do_not_match(recipe: str, fitted: Fitted, made: Made) -> None:
+    model = fitted(recipe)
     with pytest.raises(BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"):
         model.score_labels(made.texts[:3], np.ones((3, 5)))
     with pytest.raises(BadInput, match="pairs has 2 rows but X has 3"):
@@ -303,6 +351,15 @@ def test_a_truncated_file_is_named(fitted: Fitted, tmp_path: Path, stem: str) ->
             umpteen.load(tmp_path / "m", mmap=mmap)
 
 
+@pytest.mark.parametrize("pattern", ["head-*", "encoder-*/model.safetensors", "encoder-*/tokenizer.json"])
+def test_a_truncated_file_of_an_encoder_is_named(fitted: Fitted, tmp_path: Path, pattern: str) -> None:
+    fitted("xr-transformer").save(tmp_path / "m")
+    victim = next((tmp_path / "m").glob(pattern))
+    victim.write_bytes(victim.read_bytes()[:-5])
+    with pytest.raises(BadModelFile, match=f"{victim.name}.*truncated or damaged.*save the model again"):
+        umpteen.load(tmp_path / "m")
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="does not exist; check the path"):
         umpteen.load(tmp_path / "no such model")
@@ -337,8 +394,8 @@ def test_a_full_disk_keeps_the_old_model(
     assert umpteen.load(tmp_path / "m").topk(made.texts[:1], 1).names
 
 
-def test_a_model_outlives_its_folder(fitted: Fitted, made: Made, tmp_path: Path) -> None:
-    fitted("xr-linear").save(tmp_path / "m")
+def test_a_model_outlives_its_folder(recipe: str, fitted: Fitted, made: Made, tmp_path: Path) -> None:
+    fitted(recipe).save(tmp_path / "m")
     opened = umpteen.load(tmp_path / "m", mmap=False)
     shutil.rmtree(tmp_path / "m")
-    assert opened.topk(made.texts[:1], 1).names == fitted("xr-linear").topk(made.texts[:1], 1).names
+    assert opened.topk(made.texts[:1], 1).names == fitted(recipe).topk(made.texts[:1], 1).names

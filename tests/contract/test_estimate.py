@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from umpteen.errors import BadInput
 from umpteen.models import create
 from umpteen.models.estimate import Estimate
 
-from .conftest import Made
+from .conftest import LINEAR, Made
 
 
 def estimate(recipe: str, X: Any, Y: Any, **settings: Any) -> Estimate:
@@ -22,17 +24,18 @@ def estimate(recipe: str, X: Any, Y: Any, **settings: Any) -> Estimate:
 
 
 def test_positive_and_in_words(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
-    for X in (made.texts, rows, rows.toarray(), rows.toarray().tolist(), iter(made.texts)):
+    of_rows = (rows, rows.toarray(), rows.toarray().tolist()) if recipe in LINEAR else ()
+    for X in (made.texts, *of_rows, iter(made.texts)):
         found = estimate(recipe, X, made.lists)
-        assert all(value > 0 for value in asdict(found).values())
+        assert all(value > 0 for value in asdict(found).values() if not isinstance(value, str))
         assert (found.n_rows, found.n_labels) == made.Y.shape
         assert f"{len(made):,} rows" in str(found)
         assert "MB of memory" in str(found)
 
 
-def test_rows_are_counted_exactly(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
+def test_rows_are_counted_exactly(linear_recipe: str, made: Made, rows: sp.csr_matrix) -> None:
     for X in (rows, rows.toarray()):
-        found = estimate(recipe, X, made.Y)
+        found = estimate(linear_recipe, X, made.Y)
         assert (found.n_features, found.n_nonzeros) == (rows.shape[1], rows.nnz)
 
 
@@ -44,16 +47,72 @@ def test_texts_are_guessed_well(recipe: str) -> None:
 
 
 def test_more_rows_take_more(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
-    for X, tripled in ((rows, sp.vstack([rows] * 3)), (made.texts, made.texts * 3)):
+    of_rows = [(rows, sp.vstack([rows] * 3))] if recipe in LINEAR else []
+    for X, tripled in (*of_rows, (made.texts, made.texts * 3)):
         less, more = estimate(recipe, X, made.Y), estimate(recipe, tripled, sp.vstack([made.Y] * 3))
         assert more.seconds > 2 * less.seconds
         assert more.memory_mb > less.memory_mb
 
 
-def test_more_trees_take_more_and_threads_less(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
-    base = estimate(recipe, rows, made.Y, trees=1)
-    assert estimate(recipe, rows, made.Y, trees=4).seconds > 3 * base.seconds
-    assert estimate(recipe, rows, made.Y, trees=1, threads=4).seconds < base.seconds
+def test_more_trees_take_more_and_threads_less(linear_recipe: str, made: Made, rows: sp.csr_matrix) -> None:
+    base = estimate(linear_recipe, rows, made.Y, trees=1)
+    assert estimate(linear_recipe, rows, made.Y, trees=4).seconds > 3 * base.seconds
+    assert estimate(linear_recipe, rows, made.Y, trees=1, threads=4).seconds < base.seconds
+
+
+# With an encoder
+
+
+def on_cpu(made: Made, **settings: Any) -> Estimate:
+    words = [text * 20 for text in made.texts]  # longer than the encoder reads
+    changed = {key.replace("__", "."): value for key, value in settings.items()}
+    usual = {"encoder.device": "cpu", "encoder.name": "some/model"}
+    return estimate("xr-transformer", words, made.Y, **usual | changed)
+
+
+def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
+    """Two operations per parameter and token: once to embed before and after, three times for every epoch."""
+    alone = on_cpu(made, features="tfidf")
+    found = on_cpu(made, encoder__tokens=100, finetune__epochs=(1.0, 4.0), finetune__levels=(8,))
+    passes = 3 * (1 + 4) + 2 + 1
+    expected = 600 * 100 * 2 * (12 * 12 * 768**2) * passes / 25e9
+    assert found.seconds - alone.seconds == pytest.approx(expected)
+    assert (alone.device, found.device) == ("", "cpu")
+    assert "with the encoder on cpu" in str(found)
+    assert "encoder" not in str(alone)
+
+
+def test_what_makes_an_encoder_slower_and_faster(made: Made) -> None:
+    base = on_cpu(made)
+    assert on_cpu(made, encoder__tokens=32).seconds < base.seconds
+    assert on_cpu(made, finetune__epochs=(9.0,)).seconds > base.seconds
+    assert on_cpu(made, threads=4).seconds < base.seconds
+    assert on_cpu(made, encoder__device="cuda").seconds < base.seconds / 100
+    assert "with the encoder on cuda" in str(on_cpu(made, encoder__device="cuda"))
+
+
+def test_an_encoder_in_a_folder_is_looked_at(made: Made, tmp_path: Path) -> None:
+    base = on_cpu(made)
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
+    assert on_cpu(made, encoder__name=str(tmp_path)).seconds > 3 * base.seconds
+    (tmp_path / "config.json").write_text('{"n_layers": 6, "dim": 768}')
+    half = on_cpu(made, encoder__name=str(tmp_path))
+    assert base.seconds / 3 < half.seconds < base.seconds
+    assert half.memory_mb < base.memory_mb
+    (tmp_path / "config.json").write_text("{")
+    assert on_cpu(made, encoder__name=str(tmp_path)) == base
+    with pytest.raises(BadInput, match="is neither a folder nor a name on the hub"):
+        on_cpu(made, encoder__name=str(tmp_path / "not" / "there"))
+
+
+def test_without_torch_a_cpu_is_assumed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
+    assert on_cpu(made, encoder__device="auto") == on_cpu(made)
+
+
+def test_one_versus_all_is_what_auto_means_for_few_labels(made: Made) -> None:
+    few, none = (on_cpu(made, features="tfidf", tree__kind=kind) for kind in ("auto", "none"))
+    assert few == none
 
 
 def test_long_runs_are_told_in_minutes() -> None:
@@ -66,3 +125,6 @@ def test_wrong_data_is_refused_here_too(made: Made) -> None:
     with pytest.raises(BadInput, match="wrap it"):
         estimate("plt", "a text", [["a"]])
     assert estimate("plt", np.zeros((0, 3)), np.zeros((0, 2))).seconds == 0
+    with pytest.raises(BadInput, match="xr-transformer reads texts"):
+        estimate("xr-transformer", np.eye(3), np.eye(3))
+    assert estimate("xr-transformer", [], np.zeros((0, 2))).seconds == 0

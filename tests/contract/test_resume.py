@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ import umpteen
 from umpteen import LabelTree
 from umpteen.models import Model
 
-from .conftest import N_LABELS, Made
+from .conftest import LINEAR, N_LABELS, Made
 
 Small = Callable[..., Model]
 Files = Callable[[Path], dict[str, bytes]]
@@ -38,7 +40,7 @@ class Watcher:
     @property
     def trained(self) -> list[str]:
         """Stages of training, not those of reading the texts."""
-        return [stage for stage in self.stages if "level" in stage]
+        return [stage for stage in self.stages if "level" in stage or "fine-tuning" in stage]
 
 
 def interrupt(model: Model, made: Made, stage: str, checkpoint: Path | None, *, when_done: bool = False) -> None:
@@ -63,6 +65,7 @@ def test_going_on_after_any_stage_gives_the_same_bytes(
     saved, stages = whole
     for number, stage in enumerate(stages[:: max(1, len(stages) // 4)]):
         folder, target = tmp_path / f"stages {number}", tmp_path / f"resumed {number}"
+        threads = threads if recipe in LINEAR else 1  # torch adds up in another order on more threads
         interrupt(small(recipe, threads=threads), made, stage, folder, when_done=when_done)
         small(recipe).fit(made.texts, made.lists, checkpoint=folder).save(target)
         assert files(target) == files(saved)
@@ -104,19 +107,23 @@ def test_other_files_in_the_folder_are_left_alone(small: Small, made: Made, tmp_
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("change", ["labels", "texts", "settings", "seed", "tree"])
-def test_stages_of_other_work_are_not_used(small: Small, made: Made, tmp_path: Path, files: Files, change: str) -> None:
+@pytest.mark.parametrize("recipe", ["xr-linear", "xr-transformer"])
+@pytest.mark.parametrize("change", ["labels", "texts", "settings", "words", "seed", "tree"])
+def test_stages_of_other_work_are_not_used(
+    recipe: str, small: Small, made: Made, tmp_path: Path, files: Files, change: str
+) -> None:
     stages = tmp_path / "stages"
     flat = LabelTree.flat(N_LABELS)
     old_tree = flat if change == "tree" else None
-    small("xr-linear").fit(made.texts, made.Y, tree=old_tree, checkpoint=stages)
+    small(recipe).fit(made.texts, made.Y, tree=old_tree, checkpoint=stages)
     texts = made.texts[::-1] if change == "texts" else made.texts
     Y = made.Y[::-1] if change == "labels" else made.Y
-    settings = {"settings": {"linear.cost": 2.0}, "seed": {"seed": 5}}.get(change, {})
+    changed = {"settings": {"linear.cost": 2.0}, "words": {"tfidf.ngram_max": 1}, "seed": {"seed": 5}}
+    settings = changed.get(change, {})
     groups = [list(range(i, i + 10)) for i in range(0, N_LABELS, 10)]
     tree = LabelTree.from_groups(groups) if change == "tree" else None
-    small("xr-linear", **settings).fit(texts, Y, tree=tree).save(tmp_path / "fresh")
-    small("xr-linear", **settings).fit(texts, Y, tree=tree, checkpoint=stages).save(tmp_path / "resumed")
+    small(recipe, **settings).fit(texts, Y, tree=tree).save(tmp_path / "fresh")
+    small(recipe, **settings).fit(texts, Y, tree=tree, checkpoint=stages).save(tmp_path / "resumed")
     assert files(tmp_path / "resumed") == files(tmp_path / "fresh")
 
 
@@ -127,12 +134,13 @@ def test_threads_may_differ_between_the_runs(small: Small, made: Made, tmp_path:
     assert watcher.trained == []
 
 
-def test_a_damaged_stage_is_trained_again(small: Small, made: Made, tmp_path: Path, files: Files) -> None:
-    small("xr-linear").fit(made.texts, made.lists).save(tmp_path / "whole")
-    small("xr-linear").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+@pytest.mark.parametrize("recipe", ["xr-linear", "xr-transformer"])
+def test_a_damaged_stage_is_trained_again(recipe: str, small: Small, made: Made, tmp_path: Path, files: Files) -> None:
+    small(recipe).fit(made.texts, made.lists).save(tmp_path / "whole")
+    small(recipe).fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
     for path in (tmp_path / "stages").rglob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:100])
-    model = small("xr-linear").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    model = small(recipe).fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
     model.save(tmp_path / "again")
     assert files(tmp_path / "again") == files(tmp_path / "whole")
 
@@ -152,32 +160,33 @@ def test_an_interrupted_fit_keeps_the_old_model(recipe: str, small: Small, made:
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
-from contract.conftest import SMALL, make
+from contract.conftest import make
 from umpteen.models import create
 
-stages, wanted = Path(sys.argv[2]), int(sys.argv[3])
+stages, wanted, settings = Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 
 def progress(stage, done, total):
     if len(list(stages.rglob("*.safetensors"))) >= wanted:
         os.kill(os.getpid(), signal.SIGKILL)
 
 made = make(600, seed=1)
-create(sys.argv[1], SMALL).fit(made.texts, made.lists, progress=progress, checkpoint=stages)
+create(sys.argv[1], settings).fit(made.texts, made.lists, progress=progress, checkpoint=stages)
 """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system cannot kill -9")
-@pytest.mark.parametrize("recipe", ["xr-linear", "parabel"])
+@pytest.mark.parametrize(("recipe", "n_stages"), [("xr-linear", 2), ("parabel", 2), ("xr-transformer", 3)])
 def test_a_killed_process_can_be_resumed(
-    recipe: str, small: Small, made: Made, tmp_path: Path, files: Files, whole: tuple[Path, list[str]]
-) -> None:
+    recipe: str, n_stages: int, small: Small, settings_of: Callable[[str], dict[str, Any]], made: Made,
+    tmp_path: Path, files: Files, whole: tuple[Path, list[str]],
+) -> None:  # fmt: skip
     saved, _ = whole
     stages = tmp_path / "stages"
     here = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
-    command = [sys.executable, "-c", KILLED, recipe, str(stages), "2"]
+    command = [sys.executable, "-c", KILLED, recipe, str(stages), str(n_stages), json.dumps(settings_of(recipe))]
     killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     watcher = Watcher()

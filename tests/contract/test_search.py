@@ -44,9 +44,9 @@ def test_selected_scores_keep_the_pattern(recipe: str, fitted: Fitted, held_out:
     np.testing.assert_allclose(one.toarray(), scored[:1].toarray(), rtol=1e-5)
 
 
-def test_rows_may_select_nothing(fitted: Fitted, held_out: Made) -> None:
+def test_rows_may_select_nothing(recipe: str, fitted: Fitted, held_out: Made) -> None:
     nothing = sp.csr_matrix((2, N_LABELS), dtype=np.float32)
-    assert fitted("parabel").score_labels(held_out.texts[:2], nothing).nnz == 0
+    assert fitted(recipe).score_labels(held_out.texts[:2], nothing).nnz == 0
 
 
 # beam
@@ -133,9 +133,9 @@ def test_allowed_by_name_key_or_column(recipe: str, small: Callable[..., Model],
         (np.ones(N_LABELS, bool), "not booleans; pass np.flatnonzero"),
     ],
 )
-def test_wrong_allowed_is_explained(fitted: Fitted, made: Made, allowed: Any, message: str) -> None:
+def test_wrong_allowed_is_explained(recipe: str, fitted: Fitted, made: Made, allowed: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        fitted("xr-linear").topk(made.texts[:2], 3, allowed=allowed)
+        fitted(recipe).topk(made.texts[:2], 3, allowed=allowed)
 
 
 def test_allowed_in_a_deep_tree(small: Callable[..., Model], made: Made) -> None:

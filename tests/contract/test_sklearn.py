@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from umpteen import XRLinear
-from umpteen.config import TreeConfig
+from umpteen import XRLinear, XRTransformer
+from umpteen.config import EncoderConfig, TreeConfig
 from umpteen.errors import BadConfig, NotFitted
 from umpteen.models import RECIPES, Model
 
-from .conftest import SMALL, Made
+from .conftest import LEARN, LINEAR, SMALL, Made
 
 # No check is expected to fail; one that is would be listed here by name, with its reason.
 EXPECTED_FAILURES: dict[str, str] = {}
@@ -32,7 +33,7 @@ EXPECTED_FAILURES: dict[str, str] = {}
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*does not inherit from")  # the contract is met by duck typing
     all_checks = parametrize_with_checks(
-        [recipe(threads=1) for recipe in RECIPES.values()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+        [RECIPES[recipe](threads=1) for recipe in LINEAR], expected_failed_checks=lambda _: EXPECTED_FAILURES
     )
 
 
@@ -44,8 +45,13 @@ def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> N
 # Parameters
 
 
-def test_clone_keeps_the_parameters_and_forgets_the_training(recipe: str, made: Made) -> None:
-    model = RECIPES[recipe](tree={"leaf_size": 8}, seed=3).fit(made.texts, made.lists)
+def test_clone_keeps_the_parameters_and_forgets_the_training(
+    recipe: str, small: Callable[..., Model], made: Made
+) -> None:
+    given = {"tree": {"leaf_size": 8}, "seed": 3}
+    if recipe not in LINEAR:
+        given |= {"encoder": small(recipe).encoder, "finetune": {"epochs": (1.0,)}}
+    model = RECIPES[recipe](**given).fit(made.texts, made.lists)
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert copy.config == model.config
@@ -65,6 +71,24 @@ def test_parameters_by_noun_and_by_part() -> None:
     assert model.set_params() is model
     with pytest.raises(BadConfig):
         model.set_params(tree__depth=-1)
+
+
+def test_parameters_of_an_encoder() -> None:
+    model = XRTransformer(encoder="some/model", finetune={"rate": 1e-5})
+    assert model.get_params(deep=False)["encoder"] == "some/model"
+    assert model.get_params()["encoder__name"] == "some/model"
+    assert model.get_params()["finetune__rate"] == 1e-5
+    model.set_params(encoder__tokens=64, finetune__batch_size=8, head_weight=0.5, features="encoder")
+    assert (model.config.encoder.name, model.config.encoder.tokens) == ("some/model", 64)
+    assert (model.config.finetune.rate, model.config.finetune.batch_size) == (1e-5, 8)
+    assert (model.config.head_weight, model.config.features) == (0.5, "encoder")
+    copy = clone(model)
+    assert copy.config == model.config
+    model.set_params(encoder__tokens=32, encoder=EncoderConfig(name="other/model"))  # the noun first
+    assert (model.config.encoder.name, model.config.encoder.tokens) == ("other/model", 32)
+    assert repr(XRTransformer(encoder="x", trees=2)) == "XRTransformer(encoder='x', trees=2)"
+    assert not model.__sklearn_tags__().input_tags.two_d_array
+    assert model.__sklearn_tags__().input_tags.string
 
 
 def test_the_constructor_copies_nothing() -> None:
@@ -109,10 +133,16 @@ def test_a_grid_search_over_nested_settings(made: Made) -> None:
     assert by_model.fit(np.array(made.texts), made.Y).best_score_ > 0.8
 
 
-def test_cross_validation(recipe: str, rows: sp.csr_matrix, made: Made) -> None:
-    model = RECIPES[recipe](tree={"leaf_size": 8}, threads=1)
+def test_cross_validation(linear_recipe: str, rows: sp.csr_matrix, made: Made) -> None:
+    model = RECIPES[linear_recipe](tree={"leaf_size": 8}, threads=1)
     scores = cross_val_score(model, rows, made.Y.toarray(), cv=2, error_score="raise")
     assert scores.min() > 0.8
+
+
+def test_a_search_over_settings_of_an_encoder(small: Callable[..., Model], made: Made) -> None:
+    grid = {"encoder__pooling": ["mean", "cls"], "head_weight": [0.0, 0.3]}
+    search = GridSearchCV(small("xr-transformer"), grid, cv=2, error_score="raise")
+    assert search.fit(made.texts[:200], made.Y.toarray()[:200]).best_score_ > 0.7
 
 
 def test_cross_validation_by_another_figure(made: Made) -> None:
@@ -127,14 +157,20 @@ def test_cross_validation_in_processes(made: Made) -> None:
     assert scores.min() > 0.8
 
 
-def test_decision_function_agrees_with_predict(recipe: str, rows: sp.csr_matrix, made: Made) -> None:
-    model = RECIPES[recipe](threads=1).fit(rows, made.Y.toarray())
-    np.testing.assert_array_equal(model.decision_function(rows) >= 0, model.predict(rows) == 1)
+def test_decision_function_agrees_with_predict(
+    recipe: str, small: Callable[..., Model], inputs: Callable[[str], Any], made: Made
+) -> None:
+    def fresh() -> Model:
+        return RECIPES[recipe](threads=1) if recipe in LINEAR else small(recipe, **{"tree.kind": "auto"})
+
+    X = inputs(recipe)
+    model = fresh().fit(X, made.Y.toarray())
+    np.testing.assert_array_equal(model.decision_function(X) >= 0, model.predict(X) == 1)
     y = np.asarray(made.Y.argmax(axis=1)).ravel() // 10
-    single = RECIPES[recipe](threads=1).fit(rows, y)
-    np.testing.assert_array_equal(single.classes_[single.decision_function(rows).argmax(axis=1)], single.predict(rows))
-    two = RECIPES[recipe](threads=1).fit(rows, y > 2)
-    np.testing.assert_array_equal(two.decision_function(rows) > 0, two.predict(rows))
+    single = fresh().fit(X, y)
+    np.testing.assert_array_equal(single.classes_[single.decision_function(X).argmax(axis=1)], single.predict(X))
+    two = fresh().fit(X, y > 2)
+    np.testing.assert_array_equal(two.decision_function(X) > 0, two.predict(X))
 
 
 def test_a_model_inside_another(rows: sp.csr_matrix, made: Made) -> None:
@@ -144,9 +180,12 @@ def test_a_model_inside_another(rows: sp.csr_matrix, made: Made) -> None:
 
 def test_a_fitted_model_can_be_pickled(recipe: str, fitted: Callable[[str], Model], made: Made) -> None:
     model = fitted(recipe)
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.topk(made.texts, 3).scores, model.topk(made.texts, 3).scores)
+    expected = model.topk(made.texts, 3).scores
+    for copy in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
+        np.testing.assert_array_equal(copy.topk(made.texts, 3).scores, expected)
+        np.testing.assert_array_equal(deepcopy(copy).topk(made.texts, 3).scores, expected)  # a copy of a copy
 
 
 def test_small_settings_are_settings() -> None:
     assert set(SMALL) <= {key.replace("__", ".") for key in XRLinear().get_params()}
+    assert set(LEARN) <= {key.replace("__", ".") for key in XRTransformer().get_params()}

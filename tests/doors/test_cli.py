@@ -24,7 +24,7 @@ from umpteen.cli.options import collect, spell_out
 from umpteen.cli.prediction import typed_texts
 from umpteen.cli.terminal import Terminal
 from umpteen.data import Dataset, Labels
-from umpteen.errors import BadConfig, BadInput
+from umpteen.errors import BadConfig, BadInput, OutOfMemory
 
 WORDS = {
     "fruit": "apple pear plum cherry",
@@ -91,6 +91,20 @@ def rows_model(rows_data: Path) -> Path:
     return path
 
 
+LEARN = ["--finetune.epochs", "1", "--encoder.tokens", "16", *SMALL]
+
+
+@pytest.fixture(scope="module")
+def neural_model(data: Path, encoder_folder: Path) -> Path:
+    """A model with an encoder, trained by the command."""
+    path = data.parent / "neural"
+    words = ["--recipe", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", *LEARN]
+    result = run("train", data, "-o", path, *words)
+    assert result.exit_code == 0, result.output
+    assert "with the encoder on cpu" in result.stderr.replace("\n", " ")
+    return path
+
+
 def command(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
     """Start the command as a process of its own."""
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -119,6 +133,25 @@ def test_later_sources_of_settings_win(tmp_path: Path) -> None:
     assert collect(path, [], "bonsai")[0] == "bonsai"
     assert collect(None, ["recipe=plt"])[0] == "plt"
     assert collect(None, [])[0] == "xr-linear"
+
+
+def test_a_preset_names_recipe_and_settings_and_everything_else_wins_over_it() -> None:
+    recipe, settings = collect(None, ["finetune.rate=1e-3"], preset="wiki10-31k", **{"encoder.name": "minilm"})
+    assert recipe == "xr-transformer"
+    assert settings["finetune.levels"] == (128, 2_048)
+    assert settings["finetune.rate"] == "1e-3"
+    assert settings["encoder.name"] == "minilm"
+    result = run("train", "demo", "-o", "nowhere", "--preset", "wiki-10")
+    assert result.exit_code == 2
+    assert "the preset must be one of" in " ".join(result.stderr.split())
+
+
+def test_a_name_stands_for_an_encoder(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"recipe": "xr-transformer", "encoder": "some/model"}')
+    assert collect(path, []) == ("xr-transformer", {"encoder.name": "some/model"})
+    assert collect(None, ["encoder=other"])[1] == {"encoder.name": "other"}
+    assert collect(path, [], **{"encoder.name": "third"})[1] == {"encoder.name": "third"}
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '"text"'])
@@ -156,6 +189,11 @@ def test_help_and_version_are_light() -> None:
         ["train", "DATA", "-o", "MODEL", "--config", "absent.json"],
         ["train", "absent", "-o", "MODEL"],
         ["bench", "DATA", "--recipes", ","],
+        ["bench", "DATA", "--recipes", "xr-linear", "--encoder", "minilm"],
+        ["train", "DATA", "-o", "MODEL", "--encoder", "minilm"],
+        ["train", "DATA", "-o", "MODEL", "--recipe", "plt", "--device", "cpu"],
+        ["train", "DATA", "-o", "MODEL", "--recipe", "xr-transformer", "--device", "gpu"],
+        ["train", "DATA", "-o", "MODEL", "--recipe", "xr-transformer", "--encoder", "not/a/name"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(args: list[str], data: Path, model: Path) -> None:
@@ -253,6 +291,34 @@ def test_want_of_memory_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: 
     result = run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL)
     assert result.exit_code == 1
     assert "out of memory" in result.stderr
+
+
+def test_a_full_gpu_is_a_sentence_of_its_own(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from umpteen.models import RECIPES
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OutOfMemory("the GPU is out of memory; lower encoder.batch_tokens")
+
+    monkeypatch.setattr(RECIPES["xr-linear"], "fit", full)
+    result = run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "lower encoder.batch_tokens" in result.stderr
+    assert "linear.memory_gb" not in result.stderr
+
+
+def test_an_unknown_setting_of_a_recipe_is_named(data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", "--encoder", "minilm")
+    assert "unknown setting 'encoder.name'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_missing_extra_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
+    result = run("train", data, "-o", tmp_path / "m", "--recipe", "xr-transformer", "--encoder", "some/model", *SMALL)
+    assert result.exit_code == 1
+    assert "pip install 'umpteen[transformers]'" in result.stderr.replace("\n", " ")
+    assert not (tmp_path / "m").exists()
 
 
 class _StopsWhen:
@@ -505,19 +571,57 @@ def test_info_tells_what_a_model_is(model: Path) -> None:
     assert "most children" in shown
 
 
+def test_info_tells_of_an_encoder_without_torch(neural_model: Path, encoder_folder: Path) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from umpteen.cli import app; "
+        "print(CliRunner().invoke(app, ['info', sys.argv[1], '--json']).stdout); "
+        "print({'torch', 'transformers'} & set(sys.modules), file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", code, str(neural_model)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()"
+    facts = json.loads(done.stdout)
+    assert (facts["recipe"], facts["input"]) == ("xr-transformer", "texts")
+    assert (facts["encoder"], facts["embedding"]) == (str(encoder_folder), 32)
+    assert facts["settings"]["finetune.epochs"] == [1.0]
+    assert "embedding" in run("info", neural_model).stdout
+
+
+def test_a_model_with_an_encoder_predicts_and_is_evaluated(neural_model: Path, data: Path, rows_data: Path) -> None:
+    answer = run("predict", neural_model, "-k", "1", stdin="apple pear plum\nhammer saw\n")
+    assert [line.split("\t")[1].split(" (")[0] for line in answer.stdout.splitlines()] == ["fruit", "tool"]
+    figures = json.loads(run("evaluate", neural_model, data, "--json").stdout)
+    assert figures["P@1"] > 90
+    refused = run("evaluate", neural_model, rows_data)
+    assert refused.exit_code == 2
+    assert "trained on texts" in refused.stderr
+
+
+def test_a_model_of_embeddings_alone_reads_texts(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    words = ["--recipe", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", "--features", "encoder"]
+    assert run("train", data, "-o", tmp_path / "m", "--quiet", *words, *LEARN).exit_code == 0
+    assert run("predict", tmp_path / "m", "-k", "1", stdin="apple pear plum\n").exit_code == 0
+    assert json.loads(run("info", tmp_path / "m", "--json").stdout)["embedding"] == 32
+
+
 def test_recipes_and_settings_are_listed() -> None:
-    from umpteen.config import ModelConfig, describe
+    from umpteen.config import ModelConfig, NeuralConfig, describe
     from umpteen.models import RECIPES
 
     listed = json.loads(run("recipes", "--json").stdout)
     assert [row["recipe"] for row in listed] == list(RECIPES)
     assert all(row["doc"] for row in listed)
     assert all(name in run("recipes").stdout for name in RECIPES)
-    keys = [key for key, *_ in describe(ModelConfig)]
+    keys = [key for key, *_ in describe(NeuralConfig)]
+    assert {key for key, *_ in describe(ModelConfig)} < set(keys)
     assert [row["key"] for row in json.loads(run("settings", "--json").stdout)] == keys
     assert all(key in run("settings").stdout for key in keys)
     of_recipe = {row["key"]: row["default"] for row in json.loads(run("settings", "--json", "--recipe", "plt").stdout)}
     assert of_recipe["linear.loss"] == "logistic"
+    assert list(of_recipe) == [key for key, *_ in describe(ModelConfig)]
+    neural = json.loads(run("settings", "--json", "--recipe", "xr-transformer").stdout)
+    assert [row["key"] for row in neural] == keys
+    assert {row["key"]: row["default"] for row in neural}["tree.kind"] == "auto"
     assert run("settings", "--recipe", "ptl").exit_code == 2
 
 
@@ -543,6 +647,29 @@ def test_bench_compares_recipes(data: Path) -> None:
     refused = run("bench", data / "train_labels.txt", "--recipes", "xr-linear", "--quiet")
     assert refused.exit_code == 2
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
+    data: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+    from umpteen.cli.benchmark import _measure_job, own_settings
+    from umpteen.cli.inspection import recipe_names
+
+    assert recipe_names(None) == ["xr-linear", "parabel", "bonsai", "plt", "dismec"]  # none of them needs torch
+    settings = {"encoder.name": "x", "seed": 1}
+    assert own_settings("xr-linear", ["xr-linear", "xr-transformer"], settings) == {"seed": 1}
+    assert own_settings("xr-transformer", ["xr-linear", "xr-transformer"], settings) == settings
+    assert own_settings("xr-linear", ["xr-linear", "plt"], settings) == settings  # which is then an error
+    words = ["--recipes", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", *LEARN]
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "_in_own_process", _measure_job)
+    result = run("bench", data, *words, "--json", "--quiet")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)
+    assert row["recipe"] == "xr-transformer"
+    assert row["P@1"] > 90
 
 
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,9 +101,9 @@ def test_the_page_of_a_recipe_shows_its_preset(recipe: str) -> None:
 
 def test_settings_named_in_the_docs_exist() -> None:
     """A backquoted ``tree.branching`` on any page is a setting; other words with a dot are not looked at."""
-    from umpteen.config import ModelConfig, describe
+    from umpteen.config import NeuralConfig, describe
 
-    known = {key for key, *_ in describe(ModelConfig)}
+    known = {key for key, *_ in describe(NeuralConfig)}
     nouns = {key.partition(".")[0] for key in known if "." in key}
     for path in PAGES:
         for noun, rest in re.findall(r"`(\w+)\.(\w+)`", path.read_text(encoding="utf-8")):

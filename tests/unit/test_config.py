@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from umpteen import errors
 from umpteen.config import (
+    EncoderConfig,
+    FinetuneConfig,
     LinearConfig,
     ModelConfig,
+    NeuralConfig,
     SearchConfig,
     StoreConfig,
     TfidfConfig,
@@ -31,6 +34,8 @@ NOUNS = {
     "linear": LinearConfig,
     "search": SearchConfig,
     "store": StoreConfig,
+    "encoder": EncoderConfig,
+    "finetune": FinetuneConfig,
 }
 
 
@@ -136,10 +141,11 @@ def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
 @st.composite
 def changes(draw: st.DrawFn) -> dict:
     """Draw dotted keys with values in range."""
-    keys = {spec.name: spec for spec in dataclasses.fields(ModelConfig) if spec.name not in NOUNS}
+    keys = {spec.name: spec for spec in dataclasses.fields(NeuralConfig) if spec.name not in NOUNS}
     for noun, cls in NOUNS.items():
         keys |= {f"{noun}.{spec.name}": spec for spec in dataclasses.fields(cls)}
-    del keys["tfidf.ngram_min"]  # bound to ngram_max
+    for bound in ("tfidf.ngram_min", "finetune.levels", "finetune.epochs"):  # to ngram_max; to an order; not empty
+        del keys[bound]
     chosen = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=6))
     return {key: draw(bounded(keys[key])) for key in chosen}
 
@@ -147,12 +153,12 @@ def changes(draw: st.DrawFn) -> dict:
 @settings(max_examples=60, deadline=None)
 @given(changes())
 def test_settings_survive_json_and_differ_by_what_was_changed(changed):
-    config = update(ModelConfig(), changed)
+    config = update(NeuralConfig(), changed)
     stored = json.loads(json.dumps(to_dict(config)))
-    assert from_dict(ModelConfig, stored) == config
-    short = difference(config, ModelConfig())
+    assert from_dict(NeuralConfig, stored) == config
+    short = difference(config, NeuralConfig())
     assert set(short) <= set(changed)
-    assert update(ModelConfig(), short) == config
+    assert update(NeuralConfig(), short) == config
     for key, value in changed.items():
         noun, _, name = key.rpartition(".")
         found = getattr(getattr(config, noun) if noun else config, name)
@@ -169,9 +175,45 @@ def test_difference_of_equal_settings_is_empty():
     assert difference(ModelConfig(seed=3), ModelConfig()) == {"seed": 3}
 
 
+def test_settings_of_linear_recipes_come_first_among_those_with_an_encoder():
+    linear, neural = describe(ModelConfig), describe(NeuralConfig)
+    assert neural[: len(linear)] == linear
+    assert len(neural) > len(linear)
+
+
+def test_a_name_stands_for_an_encoder():
+    config = update(NeuralConfig(), {"encoder": "some/model", "finetune.epochs": "1, 2.5"})
+    assert config.encoder == EncoderConfig(name="some/model")
+    assert config.finetune.epochs == (1.0, 2.5)
+    with pytest.raises(BadConfig, match="encoder must be a EncoderConfig or a dict, but is 5"):
+        update(NeuralConfig(), {"encoder": 5})
+
+
+@pytest.mark.parametrize(
+    ("epochs", "n_levels", "expected"),
+    [
+        ((4.0,), 3, [4, 4, 4]),
+        ((1.0, 4.0), 1, [4]),
+        ((1.0, 4.0), 3, [1, 1, 4]),
+        ((1.0, 2.0, 4.0), 3, [1, 2, 4]),
+        ((1.0, 2.0, 4.0), 2, [1, 4]),
+    ],
+)
+def test_the_last_number_of_epochs_serves_the_finest_resolution(epochs, n_levels, expected):
+    config = FinetuneConfig(epochs=epochs)
+    assert [config.epochs_at(level, n_levels) for level in range(n_levels)] == expected
+
+
+def test_epochs_and_levels_must_make_sense():
+    with pytest.raises(BadConfig, match="epochs is empty; name at least one number"):
+        FinetuneConfig(epochs=())
+    with pytest.raises(BadConfig, match="levels must grow from coarse to fine, but are 64, 8"):
+        FinetuneConfig(levels=(64, 8))
+
+
 def test_describe_covers_every_field():
-    rows = {key: rest for key, *rest in describe(ModelConfig)}
-    expected = {spec.name for spec in dataclasses.fields(ModelConfig)} - set(NOUNS)
+    rows = {key: rest for key, *rest in describe(NeuralConfig)}
+    expected = {spec.name for spec in dataclasses.fields(NeuralConfig)} - set(NOUNS)
     expected |= {f"{noun}.{spec.name}" for noun, cls in NOUNS.items() for spec in dataclasses.fields(cls)}
     assert set(rows) == expected
     assert all(doc for _, _, doc in rows.values())
@@ -193,6 +235,7 @@ def test_every_default_is_allowed_by_its_own_rules():
         (errors.NotFitted, (ValueError, AttributeError)),
         (errors.BadModelFile, (ValueError,)),
         (errors.MissingExtra, (ImportError,)),
+        (errors.OutOfMemory, (MemoryError,)),
     ],
 )
 def test_errors_are_also_the_builtins_a_caller_expects(error, builtins):

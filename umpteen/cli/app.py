@@ -73,6 +73,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and er
 Seed = Annotated[int | None, typer.Option(help="Same seed, same model.")]
 Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.")]
 Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
+Encoder = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Encoder of xr-transformer: minilm, a name on the hub, or a folder.")
+]
+Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda or mps.")]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,
@@ -101,6 +105,11 @@ def train(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder to save the model in.")],
     recipe: Annotated[str | None, typer.Option(help="See: umpteen recipes. Default: xr-linear.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The paper's settings for a dataset, such as wiki10-31k (xr-transformer).")
+    ] = None,
+    encoder: Encoder = None,
+    device: Device = None,
     config: Config = None,
     set_: Set = None,
     seed: Seed = None,
@@ -115,7 +124,8 @@ def train(
     from umpteen.cli.options import collect, data_path
     from umpteen.cli.training import train as run
 
-    recipe, settings = collect(config, set_ or [], recipe, seed=seed, threads=threads)
+    own = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
+    recipe, settings = collect(config, set_ or [], recipe, preset=preset, **own)
     options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
     run(data_path(data), output, recipe, settings, **options)
 
@@ -230,7 +240,9 @@ def demo(
 @app.command(cls=_WithSettings)
 def bench(
     data: Data,
-    recipes: Annotated[str | None, typer.Option(metavar="A,B", help="Which recipes; default: all.")] = None,
+    recipes: Annotated[str | None, typer.Option(metavar="A,B", help="Which recipes; default: all linear ones.")] = None,
+    encoder: Encoder = None,
+    device: Device = None,
     rows: Rows = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -244,7 +256,8 @@ def bench(
     from umpteen.cli.inspection import recipe_names
     from umpteen.cli.options import collect, data_path
 
-    _, changed = collect(config, set_ or [], seed=seed, threads=threads)
+    own = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
+    _, changed = collect(config, set_ or [], **own)
     options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json}
     run(data_path(data), recipe_names(recipes), changed, **options)
 
@@ -264,7 +277,7 @@ def _terminal(quiet: bool = False) -> Any:
 
 
 def _sentence(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) and not isinstance(error, UmpteenError):
         return "out of memory; use fewer rows (--rows), or set linear.memory_gb to bound the solver"
     return " ".join(str(error).split()) or type(error).__name__
 

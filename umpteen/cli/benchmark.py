@@ -21,6 +21,7 @@ import numpy as np
 from umpteen.cli.evaluation import score, widened
 from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import rows_of, size_of
+from umpteen.config import describe
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
@@ -68,18 +69,28 @@ def bench(
     """Train every recipe on ``data`` and print one table."""
     from umpteen.models import create
 
-    for recipe in recipes:
-        create(recipe, settings)  # a wrong name or setting is told before anything is trained
+    jobs = [Job(data, recipe, own_settings(recipe, recipes, settings), n_rows, terminal.quiet) for recipe in recipes]
+    for job in jobs:
+        create(job.recipe, job.settings)  # a wrong name or setting is told before anything is trained
     rows = []
-    for recipe in recipes:
-        terminal.note(f"{recipe} on {data}")
-        rows.append(_in_own_process(Job(data, recipe, settings, n_rows, terminal.quiet)))
+    for job in jobs:
+        terminal.note(f"{job.recipe} on {data}")
+        rows.append(_in_own_process(job))
     if as_json:
         terminal.json(rows)
         return
     a, b = rows[0]["propensity"]
     shown = [[row[key] for key in COLUMNS] for row in rows]
     terminal.table(list(COLUMNS.values()), shown, title=f"{data} (PSP with A = {a}, B = {b})")
+
+
+def own_settings(recipe: str, recipes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the settings that this recipe does not have but another one of them has, such as an encoder's."""
+    from umpteen.models import RECIPES
+
+    keys = {name: {key for key, *_ in describe(RECIPES[name].config_class)} for name in recipes if name in RECIPES}
+    others = set().union(*keys.values()) - keys.get(recipe, set())
+    return {key: value for key, value in settings.items() if key not in others}
 
 
 def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:

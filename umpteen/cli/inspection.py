@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, megabytes
-from umpteen.config import ModelConfig, describe
+from umpteen.config import NeuralConfig, describe
 from umpteen.errors import BadConfig
 
 
@@ -69,11 +69,12 @@ def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
 
 def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -> None:
     """Print every setting with its default, that of the recipe if one is named."""
-    rows = describe(ModelConfig)
+    rows = describe(NeuralConfig)
     if recipe is not None:
         from umpteen.models import create
 
         config = create(recipe).config
+        rows = describe(type(config))
         rows = [(key, kind, _value(config, key), doc) for key, kind, _, doc in rows]
     if as_json:
         keys = ("key", "type", "default", "doc")
@@ -83,11 +84,11 @@ def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -
 
 
 def recipe_names(text: str | None) -> list[str]:
-    """Read ``a,b,c``; None means every recipe."""
+    """Read ``a,b,c``; None means every recipe that needs no encoder."""
     if text is None:
         from umpteen.models import RECIPES
 
-        return list(RECIPES)
+        return [name for name, recipe in RECIPES.items() if not issubclass(recipe.config_class, NeuralConfig)]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise BadConfig(f"--recipes takes names separated by commas, but got '{text}'")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ModelConfig, describe
+from umpteen.config import NeuralConfig, describe
 from umpteen.errors import BadConfig, BadInput, nearest
 
 DEFAULT_RECIPE = "xr-linear"
@@ -25,7 +25,7 @@ def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
     >>> spell_out(["data", "--tree.branching", "8", "--trees=3", "-o", "m"], ["--output"])
     ['data', '--set', 'tree.branching=8', '--set', 'trees=3', '-o', 'm']
     """
-    names = {key for key, *_ in describe(ModelConfig)}
+    names = {key for key, *_ in describe(NeuralConfig)}
     spelled: list[str] = []
     rest = list(args)
     while rest:
@@ -46,24 +46,36 @@ def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
 
 
 def collect(
-    config: Path | None, pairs: Sequence[str], recipe: str | None = None, **direct: Any
+    config: Path | None, pairs: Sequence[str], recipe: str | None = None, *, preset: str | None = None, **direct: Any
 ) -> tuple[str, dict[str, Any]]:
-    """Return the recipe and its settings; a later source wins: file, ``--set``, flags of their own.
+    """Return the recipe and its settings; a later source wins: preset, file, ``--set``, flags of their own.
 
     Settings that differ only in being nested or dotted are the same setting, so all come back dotted.
     """
-    settings = flatten(_read_config(config)) if config is not None else {}
+    settings = _of_preset(preset)
+    settings |= flatten(_read_config(config)) if config is not None else {}
     named = settings.pop("recipe", DEFAULT_RECIPE)
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise BadConfig(f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16")
         settings[key.strip()] = value.strip()
+    if "encoder" in settings:  # a name is the one thing most people set
+        settings["encoder.name"] = settings.pop("encoder")
     settings |= {key: value for key, value in direct.items() if value is not None}
     chosen = recipe or settings.get("recipe", named)
     _check_keys(settings)
     settings.pop("recipe", None)
     return chosen, settings
+
+
+def _of_preset(name: str | None) -> dict[str, Any]:
+    """Return a paper's settings for a dataset."""
+    if name is None:
+        return {}
+    from umpteen.models.presets import preset
+
+    return {"recipe": "xr-transformer", **preset(name).settings}
 
 
 def data_path(text: str) -> str:
@@ -99,7 +111,7 @@ def numbers(text: str, kind: type, what: str) -> tuple[Any, ...]:
 
 
 def _check_keys(settings: dict[str, Any]) -> None:
-    known = [key for key, *_ in describe(ModelConfig)]
+    known = [key for key, *_ in describe(NeuralConfig)]
     for key in settings:
         if key not in known:
             hint = nearest(key, known) or "; umpteen settings lists them all"

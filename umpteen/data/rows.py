@@ -68,6 +68,11 @@ class Rows:
         return self.dense.shape[1]
 
     @property
+    def sparse(self) -> sp.csr_matrix:
+        """The sparse block as a matrix."""
+        return sp.csr_matrix((self.data, self.indices, self.indptr), shape=(len(self), self.n_sparse))
+
+    @property
     def mean_features(self) -> float:
         """How many features a row has on average."""
         return len(self.indices) / max(len(self), 1) + self.n_dense

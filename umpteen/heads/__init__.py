@@ -1,7 +1,8 @@
 """How a node scores a text: training and packed prediction of linear scorers."""
 
 from umpteen.heads.auto import settle
+from umpteen.heads.dense import DenseHead
 from umpteen.heads.fit import train
 from umpteen.heads.linear import Level, LinearTree
 
-__all__ = ["Level", "LinearTree", "settle", "train"]
+__all__ = ["DenseHead", "Level", "LinearTree", "settle", "train"]

@@ -339,8 +339,7 @@ class LinearTree:
             raise BadInput(f"X has {rows.n_features} features, but the model was trained with {self.n_features}")
         if not rows.n_dense:
             return rows.triplet
-        sparse = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(len(rows), rows.n_sparse))
-        return Rows.of(sp.csr_matrix(sp.hstack([sparse, sp.csr_matrix(rows.dense)]))).triplet
+        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, sp.csr_matrix(rows.dense)]))).triplet
 
 
 @dataclass(frozen=True)

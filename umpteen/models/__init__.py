@@ -7,20 +7,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from umpteen import store
-from umpteen.config import ModelConfig, update
+from umpteen.config import update
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile, nearest
 from umpteen.models.base import Model
-from umpteen.models.sklearn import SETTINGS
 from umpteen.models.warmup import warmup
 from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
+from umpteen.models.xrtransformer import XRTransformer
 
 __all__ = [
-    "PLT", "RECIPES", "Bonsai", "DiSMEC", "Model", "Parabel", "Progress", "XRLinear", "create", "load",
-    "silent", "warmup",
+    "PLT",
+    "RECIPES",
+    "Bonsai",
+    "DiSMEC",
+    "Model",
+    "Parabel",
+    "Progress",
+    "XRLinear",
+    "XRTransformer",
+    "create",
+    "load",
+    "silent",
+    "warmup",
 ]  # fmt: skip
 
-RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (XRLinear, Parabel, Bonsai, PLT, DiSMEC)}
+RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (XRLinear, Parabel, Bonsai, PLT, DiSMEC, XRTransformer)}
 
 
 def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
@@ -35,8 +46,7 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
         known = ", ".join(RECIPES)
         raise BadConfig(f"the recipe must be one of {known}, but is {recipe!r}{nearest(str(recipe), RECIPES)}")
     cls = RECIPES[recipe]
-    config: ModelConfig = update(cls.defaults(), settings or {})
-    return cls(**{name: getattr(config, name) for name in SETTINGS})
+    return cls.from_config(update(cls.defaults(), settings or {}))
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:

@@ -1,4 +1,4 @@
-"""What every linear recipe can do: fit, topk, predict, score, save, load.
+"""What every recipe can do: fit, topk, predict, score, save, load.
 
 A recipe is a class with a name, a paper and a preset (its differences from the default settings). This file
 wires the rooms together: features, trees, store. It knows no algorithm of its own.
@@ -37,7 +37,7 @@ from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
-from umpteen.models.sklearn import SETTINGS, Contract
+from umpteen.models.sklearn import Contract
 from umpteen.models.training import Training, clear_stages
 from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree
@@ -47,7 +47,7 @@ _MOST_PREDICTED = 100  # labels of a row that predict looks at
 
 
 class Model(Contract):
-    """Base of the linear recipes.
+    """Base of the recipes.
 
     Parameters
     ----------
@@ -72,6 +72,7 @@ class Model(Contract):
     recipe: ClassVar[str] = "linear"
     paper: ClassVar[str] = ""
     preset: ClassVar[Mapping[str, Any]] = {}
+    config_class: ClassVar[type[ModelConfig]] = ModelConfig
 
     def __init__(
         self,
@@ -94,7 +95,12 @@ class Model(Contract):
     @classmethod
     def defaults(cls) -> ModelConfig:
         """The recipe's settings before anything is changed."""
-        return update(ModelConfig(recipe=cls.recipe), cls.preset)
+        return update(cls.config_class(recipe=cls.recipe), cls.preset)
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> Self:
+        """Make an untrained model from whole settings."""
+        return cls(**{name: getattr(config, name) for name in cls._parameters()})
 
     @property
     def config(self) -> ModelConfig:
@@ -102,7 +108,7 @@ class Model(Contract):
 
         ``config_`` holds those of the last ``fit``.
         """
-        given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+        given = {name: value for name in self._parameters() if (value := getattr(self, name)) is not None}
         return update(self.defaults(), given)
 
     # Training
@@ -139,14 +145,21 @@ class Model(Contract):
         """
         config = self.config
         matrix, targets = read_targets(Y, label_names)
-        tfidf, features = _fit_features(readable(X), matrix, config, progress)
-        linear, search = settle(Rows.of(features).mean_features, config.linear, config.search)
+        rows, tfidf, neural = self._fit_rows(readable(X), matrix, config, progress, checkpoint)
+        linear, search = settle(rows.mean_features, config.linear, config.search)
         config = replace(config, linear=linear, search=search)
         name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
-        heads = Training(features, matrix, config, tree, name_vectors, progress, checkpoint).heads()
-        self._take(folder.Parts(config, targets, tfidf, features.shape[1], heads))
+        heads = Training(rows, matrix, config, tree, name_vectors, progress, checkpoint).heads()
+        self._take(folder.Parts(config, targets, tfidf, rows.n_features, heads, neural))
         self._checkpoint = checkpoint
         return self
+
+    def _fit_rows(
+        self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
+    ) -> tuple[Rows, Tfidf | None, folder.Neural | None]:
+        """Learn how inputs become rows; return the rows of these inputs and what made them."""
+        tfidf, features = fit_tfidf(X, matrix, config, progress)
+        return Rows.of(features), tfidf, None
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""
@@ -179,17 +192,22 @@ class Model(Contract):
         rows = self._rows(X)
         workers, wanted = self._workers(threads), None
         if allowed is not None:
-            wanted = self.targets_.ids(allowed)
+            wanted = np.unique(self.targets_.ids(allowed))
             # every node on the way leads to an allowed label, so as many nodes as labels are enough
             beam = max(beam or self.config_.search.beam, min(k, len(wanted)))
-        if len(self.heads_) == 1:
-            top = _search(self.heads_[0], rows, k, beam, wanted, workers)
-        else:
-            each = max(2 * k, _PROPOSED)
-            tops = [_search(head, rows, each, beam, wanted, workers) for head in self.heads_]
-            top = merge(tops, self.config_.ensemble, k)
+        top = self._ranked(rows, k, beam, wanted, workers)
         top.label_names = self.targets_.names
         return top
+
+    def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
+        """Search the trees and merge what they find."""
+        if len(self.heads_) == 1:
+            return _search(self.heads_[0], rows, k, beam, wanted, threads)
+        return merge(self._proposals(rows, k, beam, wanted, threads), self.config_.ensemble, k)
+
+    def _proposals(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> list[TopK]:
+        """Let every tree propose enough labels for the best k of several rankings."""
+        return [_search(head, rows, proposed(k), beam, wanted, threads) for head in self.heads_]
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels: ``pairs`` is a sparse matrix whose entries say which labels of which rows.
@@ -204,7 +222,10 @@ class Model(Contract):
                 "pass one column per label"
             )
         check_rows_match(rows.indptr[1:], wanted, "X", "pairs")
-        parts = [head.score_labels(rows, wanted, threads=self._workers(threads)) for head in self.heads_]
+        return self._scored(rows, wanted, self._workers(threads))
+
+    def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+        parts = [head.score_labels(rows, wanted, threads=threads) for head in self.heads_]
         scores = parts[0]
         scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
         return scores
@@ -254,7 +275,7 @@ class Model(Contract):
         The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
         """
         self._check_fitted()
-        parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_)
+        parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_)
         folder.write(path, parts)
         if getattr(self, "_checkpoint", None) is not None:
             clear_stages(self._checkpoint)
@@ -270,15 +291,15 @@ class Model(Contract):
 
     @classmethod
     def _from_stored(cls, stored: store.Stored) -> Self:
-        parts = folder.read(stored)
-        model = cls(**{name: getattr(parts.config, name) for name in SETTINGS})
+        parts = folder.read(stored, cls.config_class)
+        model = cls.from_config(parts.config)
         model._take(parts)
         return model
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         self._check_fitted()
-        settings = difference(self.config_, ModelConfig(recipe=self.recipe))
+        settings = difference(self.config_, self.config_class(recipe=self.recipe))
         settings.pop("threads", None)  # a property of the machine, not of the model
         return {
             "recipe": self.recipe,
@@ -305,7 +326,7 @@ class Model(Contract):
 
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""
-        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_ = parts
+        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_ = parts
 
     @property
     def labels_(self) -> Labels:
@@ -341,7 +362,7 @@ class Model(Contract):
         return Rows.of(normalize_rows(features, n_threads(self.threads)) if normalize else features)
 
 
-def _fit_features(
+def fit_tfidf(
     X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
 ) -> tuple[Tfidf | None, sp.csr_matrix]:
     """Turn what came in into rows; what could not be trained on is refused before texts are read."""
@@ -363,6 +384,11 @@ def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
     if tfidf is None or targets.names is None:
         raise BadConfig("tree.vectors needs texts and label names; use pifa, or name the labels of texts")
     return tfidf.transform(targets.names)
+
+
+def proposed(k: int) -> int:
+    """Return how many labels each of several rankings proposes for the best k."""
+    return max(2 * k, _PROPOSED)
 
 
 def _search(head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:

@@ -1,25 +1,31 @@
 """Say before training what it will take: memory and time, from sizes alone.
 
-Right within a factor of two or three: good enough to choose between now, tonight and a larger machine.
+Right within a factor of two or three: good enough to choose between now, tonight and a larger machine. Knows an
+encoder by its config file, and needs no torch for that.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import ModelConfig
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
+from umpteen.errors import MissingExtra
+from umpteen.features.locate import locate
 from umpteen.heads import settle
 from umpteen.kernels import LANES
+from umpteen.models.folder import encoders
 from umpteen.models.inputs import is_texts
-from umpteen.tree import shape
+from umpteen.tree import FEW_LABELS, resolutions, shape
 
 # Measured on one core of a 2024 server processor; other machines differ by a factor of two either way.
 _SECONDS_PER_LANE_STEP = 3e-9  # one feature against sixteen labels, product and update
@@ -31,6 +37,11 @@ _ONE_VERSUS_ALL = 2.5  # weights over all features do not stay in cache
 _BYTES_PER_WEIGHT = 3.0  # in the packed model
 _WEIGHTS_PER_NONZERO = 60.0  # most a label keeps for each feature of a typical row
 _SAMPLE = 1_000  # texts looked at
+_CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
+_BERT_BASE = (12, 768)  # layers and width of an encoder whose config is not here yet
+_FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in float32, of a GPU in its short floats
+_BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of the optimiser
+_BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,14 @@ class Estimate:
     n_labels: int
     memory_mb: float
     seconds: float
+    device: str = ""  # where an encoder would run
 
     def __str__(self) -> str:
         time = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
+        where = f" with the encoder on {self.device}" if self.device else ""
         return (
             f"{self.n_rows:,} rows, {self.n_features:,} features, {self.n_labels:,} labels: "
-            f"about {time} and {self.memory_mb:,.0f} MB of memory beyond the data"
+            f"about {time}{where} and {self.memory_mb:,.0f} MB of memory beyond the data"
         )
 
     @classmethod
@@ -67,14 +80,18 @@ class Estimate:
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
         per_row = size.n_nonzeros / max(n_rows, 1)
         steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row, config)
-        training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config)
+        training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config, n_labels)
         reading = size.n_bytes / _BYTES_PER_SECOND
         held = threads * (4 * LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
         weights = min(size.n_nonzeros * labels_per_row, _WEIGHTS_PER_NONZERO * n_labels * per_row)
         texts = 12.0 * size.n_nonzeros if size.n_bytes else 0.0
         memory = held + config.trees * weights * _BYTES_PER_WEIGHT + texts
         seconds = (reading + training) / threads
-        return cls(n_rows, size.n_features, size.n_nonzeros, n_labels, memory / 1e6, seconds)
+        finetuning = _finetuning(X, n_labels, config)
+        return cls(
+            n_rows, size.n_features, size.n_nonzeros, n_labels, (memory + finetuning.n_bytes) / 1e6,
+            seconds + finetuning.seconds, finetuning.device,
+        )  # fmt: skip
 
 
 class _Size(NamedTuple):
@@ -98,9 +115,10 @@ def _work(
     return steps, n_rows * visits / n_parents
 
 
-def _slowdown(config: ModelConfig) -> float:
+def _slowdown(config: ModelConfig, n_labels: int) -> float:
+    kind = config.tree.kind if config.tree.kind != "auto" or n_labels > FEW_LABELS else "none"
     of_loss = _LOGISTIC if config.linear.loss == "logistic" else 1.0
-    return of_loss * {"unbalanced": _UNBALANCED, "none": _ONE_VERSUS_ALL}.get(config.tree.kind, 1.0)
+    return of_loss * {"unbalanced": _UNBALANCED, "none": _ONE_VERSUS_ALL}.get(kind, 1.0)
 
 
 def _size_of_rows(X: Any) -> _Size:
@@ -112,10 +130,63 @@ def _size_of_rows(X: Any) -> _Size:
 
 def _size_of_texts(texts: Iterable[str], config: ModelConfig) -> _Size:
     """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
-    sample = [len(text) for text in islice(texts, _SAMPLE) if isinstance(text, str)]
-    n_texts = len(texts) if isinstance(texts, Sized) else len(sample)
+    sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0
     lengths = config.tfidf.ngram_max - config.tfidf.ngram_min + 1
     total = int(mean / 6.0 * lengths * 0.7 * n_texts)
     n_features = min(config.tfidf.max_features or total, max(total // 4, 1))
     return _Size(n_features, total, mean * n_texts * lengths)
+
+
+def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
+    """Return the lengths of the first texts in characters, and the number of all."""
+    lengths = [len(text) for text in islice(texts, _SAMPLE) if isinstance(text, str)]
+    return lengths, len(texts) if isinstance(texts, Sized) else len(lengths)
+
+
+class _Finetuning(NamedTuple):
+    seconds: float
+    n_bytes: float
+    device: str
+
+
+def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
+    """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
+    if not isinstance(config, NeuralConfig) or config.features == "tfidf":
+        return _Finetuning(0.0, 0.0, "")
+    sample, n_texts = _sample(X)
+    tokens = n_texts * float(np.mean([min(config.encoder.tokens, n / _CHARACTERS_PER_TOKEN) for n in sample] or [0.0]))
+    layers, width = _size_of_encoder(config.encoder)
+    n_parameters = 12.0 * layers * width**2
+    sizes = resolutions(max(n_labels, 2), config.finetune)
+    epochs = sum(config.finetune.epochs_at(level, len(sizes)) for level in range(len(sizes)))
+    work = 2.0 * tokens * n_parameters * (_BACKWARD * epochs + len(sizes) + 1)  # the texts are embedded in between
+    device = _device(config.encoder)
+    rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
+    n_bytes = 4.0 * width * n_texts
+    if device == "cpu":
+        n_bytes += _BYTES_PER_PARAMETER * (n_parameters + width * max(sizes, default=0))
+    return _Finetuning(work / rate, n_bytes, device)
+
+
+def _size_of_encoder(config: EncoderConfig) -> tuple[int, int]:
+    """Return the layers and the width of an encoder that lies on this machine; of another, those of bert-base."""
+    source = locate(config.name)
+    if not isinstance(source, Path):
+        return _BERT_BASE
+    try:
+        facts = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        layers = facts.get("num_hidden_layers") or facts["n_layers"]  # distilbert has words of its own
+        return int(layers), int(facts.get("hidden_size") or facts["dim"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return _BERT_BASE  # training will say what is wrong with it
+
+
+def _device(config: EncoderConfig) -> str:
+    """Return where the encoder will run; without torch nothing will, and a CPU is as good a guess as any."""
+    if config.device != "auto":
+        return config.device
+    try:
+        return encoders().pick_device("auto").type
+    except MissingExtra:
+        return "cpu"

@@ -1,4 +1,4 @@
-"""A linear model on disk: which of its parts goes into which file of the folder.
+"""A model on disk: which of its parts goes into which file of the folder.
 
 Knows the model's parts and the store; knows nothing about training or prediction.
 """
@@ -7,28 +7,97 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umpteen import store
-from umpteen.config import ModelConfig, from_dict, to_dict
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.data.labels import Labels
-from umpteen.errors import BadInput, BadModelFile
+from umpteen.errors import BadInput, BadModelFile, MissingExtra
 from umpteen.features.tfidf import Tfidf
-from umpteen.heads import LinearTree
+from umpteen.heads import DenseHead, LinearTree
 from umpteen.models.inputs import Targets
 from umpteen.models.training import tree_arrays, tree_from
 
 
 class Parts(NamedTuple):
-    """Everything a fitted linear model consists of."""
+    """Everything a fitted model consists of."""
 
     config: ModelConfig
     targets: Targets
     tfidf: Tfidf | None
     n_features: int
     heads: list[LinearTree]
+    neural: Neural | None = None
+
+
+class Neural(NamedTuple):
+    """What fine-tuning leaves: an encoder, and its own scorers if the labels were the finest resolution."""
+
+    encoder: SavedEncoder
+    head: DenseHead | None
+
+
+class SavedEncoder:
+    """An encoder that is loaded when it is first used, so that a model opens without torch.
+
+    Parameters
+    ----------
+    encoder
+        One that is in memory.
+    content
+        Or its files in Hugging Face layout, by name.
+    folder
+        Where these files lie, if they do.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        encoder: Any = None,
+        content: Mapping[str, np.ndarray] | None = None,
+        folder: Path | None = None,
+    ):
+        self.config, self.content, self.folder, self._encoder = config, content, folder, encoder
+
+    def get(self) -> Any:
+        """Return the encoder."""
+        if self._encoder is None:
+            self._encoder = self._load()
+        return self._encoder
+
+    def files(self) -> dict[str, bytes]:
+        """Return its files, those it came from if there are any."""
+        if self.content is None:
+            return self._encoder.files()
+        return {name: raw.tobytes() for name, raw in self.content.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copy and pickle the files: a module on a GPU could not be opened on a machine without."""
+        content = {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
+        return {"config": self.config, "content": content, "folder": None, "_encoder": None}
+
+    def _load(self) -> Any:
+        room = encoders()
+        if self.folder is not None and self.folder.is_dir():
+            return room.Encoder.from_folder(self.folder, self.config)
+        with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
+            for name, content in self.files().items():
+                Path(folder, name).write_bytes(content)
+            return room.Encoder.from_folder(folder, self.config)
+
+
+def encoders() -> Any:
+    """Return the room of encoders, or say what is missing."""
+    try:
+        import umpteen.features.encoder
+    except ImportError:
+        raise MissingExtra("torch", "transformers", "an encoder") from None
+    return umpteen.features.encoder
 
 
 def write(path: str | os.PathLike[str], parts: Parts) -> None:
@@ -39,6 +108,10 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
     labels, extra = parts.targets.labels, {}
     if not labels.is_numbered and labels.keys() != labels.names():
         extra["keys.txt"] = store.format_labels(labels.keys())
+    if parts.neural is not None:
+        extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
+        if parts.neural.head is not None:
+            arrays["head"] = parts.neural.head.arrays()
     settings = to_dict(parts.config)
     del settings["threads"]  # a property of the machine, not of the model
     meta = {
@@ -51,27 +124,44 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
     store.write(path, config=config, arrays=arrays, labels=parts.targets.names, extra=extra)
 
 
-def read(stored: store.Stored) -> Parts:
+def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig) -> Parts:
     """Return the parts of an open folder."""
     try:
-        return _parts(stored, stored.config["meta"])
+        return _parts(stored, stored.config["meta"], config_class)
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({error}); save it again") from error
 
 
-def _parts(stored: store.Stored, meta: Mapping[str, Any]) -> Parts:
-    config = from_dict(ModelConfig, {**stored.config["settings"], "recipe": stored.config["recipe"]})
+def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[ModelConfig]) -> Parts:
+    config = from_dict(config_class, {**stored.config["settings"], "recipe": stored.config["recipe"]})
     n_features = int(meta["n_features"])
     labels = _labels(stored, int(meta["n_labels"]))
     heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(int(meta["trees"]))]
     if not heads or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
     tfidf = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf")) if "tfidf" in stored.stems else None
-    if tfidf is not None and tfidf.n_features != n_features:
+    neural = None
+    if isinstance(config, NeuralConfig) and config.features != "tfidf":
+        neural = _neural(stored, config)
+    elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
-    return Parts(config, Targets(labels, **meta["targets"]), tfidf, n_features, heads)
+    return Parts(config, Targets(labels, **meta["targets"]), tfidf, n_features, heads, neural)
+
+
+def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
+    head = None
+    if "head" in stored.stems:
+        arrays = stored.arrays("head")
+        head = DenseHead(arrays["weight"].astype(np.float32), np.array(arrays["bias"]), head_post(config))
+    encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
+    return Neural(encoder, head)
+
+
+def head_post(config: NeuralConfig) -> str:
+    """Return what turns the margin of an encoder's scorer into a score: it follows the loss."""
+    return "sigmoid" if config.finetune.loss == "bce" else "l2-hinge"
 
 
 def _head(arrays: Mapping[str, np.ndarray], n_features: int, config: ModelConfig) -> LinearTree:

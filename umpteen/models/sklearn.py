@@ -14,11 +14,6 @@ from typing import Any, Self
 from umpteen.config import ModelConfig, update
 from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 
-# Constructor arguments of a linear recipe, which are also the fields of ModelConfig.
-SETTINGS = (
-    "tree", "linear", "search", "tfidf", "store", "trees", "ensemble", "normalize", "seed", "threads",
-)  # fmt: skip
-
 
 class Contract:
     """``get_params``, ``set_params`` and tags, so that clone, pipelines and searches work."""
@@ -27,6 +22,7 @@ class Contract:
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:
+        """Return the constructor's arguments, which are also fields of the recipe's settings."""
         parameters = inspect.signature(cls.__init__).parameters
         return {name: parameter for name, parameter in parameters.items() if name != "self"}
 
@@ -60,7 +56,7 @@ class Contract:
         current = getattr(self, name)
         if current is None or isinstance(current, Mapping):
             return {**(current or {}), inner: value}
-        return update(current, {inner: value})
+        return update(getattr(self.config, name), {inner: value})
 
     def __repr__(self) -> str:
         given = {name: getattr(self, name) for name in self._parameters()}

@@ -24,9 +24,10 @@ from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput
 from umpteen.heads import LinearTree, train
 from umpteen.store import Checkpoint, fingerprint
-from umpteen.tree import LabelTree, both, build, pifa
+from umpteen.tree import FEW_LABELS, LabelTree, both, build, pifa, pifa_dense
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
+FINETUNING = "finetuning"  # folder of the stages of an encoder
 _TREE = "tree-{}"  # folder of a tree's stages
 
 
@@ -34,7 +35,7 @@ _TREE = "tree-{}"  # folder of a tree's stages
 class Training:
     """What the trees of one model are trained on, and how."""
 
-    features: sp.csr_matrix
+    rows: Rows
     targets: sp.csr_matrix
     config: ModelConfig
     given: LabelTree | None = None
@@ -52,7 +53,7 @@ class Training:
         return [self._head(number) for number in range(self.config.trees)]
 
     def _head(self, number: int) -> LinearTree:
-        config, rows = self.config, Rows.of(self.features)
+        config, rows = self.config, self.rows
         seed = config.seed + _SEED_STEP * number
         stages, progress = self._stages(number), self._named(number)
         tree = self.given if self.given is not None else self._tree(seed, progress, stages)
@@ -79,11 +80,12 @@ class Training:
 
     def _build(self, seed: int, progress: Progress) -> LabelTree:
         config, threads = self.config.tree, n_threads(self.config.threads)
-        if config.kind == "none":
-            return LabelTree.flat(self.targets.shape[1])
+        n_labels = self.targets.shape[1]
+        if config.kind == "none" or (config.kind == "auto" and n_labels <= FEW_LABELS):
+            return LabelTree.flat(n_labels)
         vectors = self.name_vectors
         if config.vectors in ("pifa", "both"):
-            by_texts = pifa(self.features, self.targets, keep=config.max_features, threads=threads)
+            by_texts = _by_texts(self.rows, self.targets, config.max_features, threads)
             vectors = by_texts if vectors is None else both(by_texts, vectors)
         return build(vectors, config, seed=seed, threads=threads, progress=progress)
 
@@ -105,17 +107,24 @@ class Training:
         little beside training.
         """
         settings = {key: value for key, value in to_dict(self.config).items() if key != "threads"}
-        matrices = [self.features, self.targets, *([] if self.name_vectors is None else [self.name_vectors])]
+        matrices = [self.targets, *([] if self.name_vectors is None else [self.name_vectors])]
         parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data)]
-        shapes = [list(matrix.shape) for matrix in matrices]
+        parts += [*self.rows.triplet, self.rows.dense]
+        shapes = [self.rows.n_sparse, *(list(matrix.shape) for matrix in matrices)]
         tree = {} if self.given is None else tree_arrays(self.given)
         return fingerprint(__version__, settings, shapes, list(tree), *parts, *tree.values())
 
 
+def _by_texts(rows: Rows, targets: sp.csr_matrix, keep: int, threads: int) -> sp.csr_matrix:
+    """Return what labels look like by their texts: tf-idf and embedding with equal weight if there are both."""
+    by_words = pifa(rows.sparse, targets, keep=keep, threads=threads)
+    return both(by_words, pifa_dense(rows.dense, targets)) if rows.n_dense else by_words
+
+
 def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
-    """Remove the stages of every tree, and the folder if nothing else is in it."""
+    """Remove the stages of fine-tuning and of every tree, and the folder if nothing else is in it."""
     folder = Path(checkpoint)
-    for stages in folder.glob(_TREE.format("*")):
+    for stages in (folder / FINETUNING, *folder.glob(_TREE.format("*"))):
         Checkpoint(stages).clear()
     with suppress(OSError):
         folder.rmdir()

@@ -191,6 +191,10 @@ class Stored:
                 return self.path / PurePosixPath(file).parts[0]
         raise BadModelFile(f"model '{self.path}' has no folder '{name}'")
 
+    def inside(self, name: str) -> dict[str, np.ndarray]:
+        """Return the bytes of the files saved as ``name/...`` by the rest of their names; they stay on disk."""
+        return {saved.removeprefix(f"{name}/"): raw for saved, raw in self._raw.items() if saved.startswith(f"{name}/")}
+
     @property
     def size(self) -> int:
         """Bytes of all files the config names."""

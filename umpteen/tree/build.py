@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import TreeConfig
+from umpteen.config import FinetuneConfig, TreeConfig
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
+
+FEW_LABELS = 5_000  # up to here the kind auto is one versus all
 
 Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
 # Cuts members into a number of parts by reordering them; the third argument keeps random choices apart.
@@ -38,7 +40,7 @@ def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
     (16, 15)
     """
     n_groups = math.ceil(n_labels / config.leaf_size)
-    if config.kind == "none" or n_groups <= 1:
+    if config.kind == "none" or (config.kind == "auto" and n_labels <= FEW_LABELS) or n_groups <= 1:
         return ()
     depth = config.depth or max(1, math.ceil(math.log(n_groups) / math.log(config.branching) - 1e-9))
     if config.kind == "unbalanced" and config.depth:
@@ -50,6 +52,24 @@ def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def resolutions(n_labels: int, config: FinetuneConfig) -> tuple[int, ...]:
+    """Return how many nodes each resolution has, coarse to fine; the last are the labels if they are few enough.
+
+    Examples
+    --------
+    >>> resolutions(4_193, FinetuneConfig())
+    (65, 4193)
+    >>> resolutions(670_091, FinetuneConfig(branching=32))
+    (32, 1024, 32768)
+    """
+    finest = min(n_labels, config.max_nodes)
+    if config.levels:
+        above = tuple(size for size in config.levels if size < n_labels)
+        return (*above, n_labels) if n_labels <= config.max_nodes else above
+    depth = max(1, math.ceil(math.log(finest) / math.log(config.branching) - 0.25))
+    return tuple(math.ceil(finest ** ((level + 1) / depth) - 1e-6) for level in range(depth))
+
+
 def build(
     vectors: sp.csr_matrix,
     config: TreeConfig,
@@ -57,8 +77,11 @@ def build(
     seed: int = 0,
     threads: int = 1,
     progress: Progress = silent,
+    counts: tuple[int, ...] | None = None,
 ) -> LabelTree:
     """Cluster label vectors (rows of length one) into a tree.
+
+    ``counts`` says how many children a node has at each level above the labels, instead of the settings.
 
     Examples
     --------
@@ -70,7 +93,7 @@ def build(
     if config.kind == "given":
         raise BadConfig("tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))")
     n_labels = vectors.shape[0]
-    counts = shape(n_labels, config)
+    counts = shape(n_labels, config) if counts is None else counts
     if not counts:
         return LabelTree.flat(n_labels)
     indices, data = vectors.indices.astype(np.int32, copy=False), vectors.data.astype(np.float32, copy=False)
@@ -80,7 +103,7 @@ def build(
     starts: list[np.ndarray] = []
     for level, count in enumerate(counts):
         runner = partial(run, threads=threads, stage=f"tree level {level + 1}", progress=progress)
-        if config.kind == "halving":
+        if config.kind in ("halving", "auto"):
             pieces = _halve_all(order, bounds, count, _Halving(triplet, vectors.shape[1], config, seed), runner)
         else:
             pieces = _split_all(order, bounds, count, _splitter(triplet, vectors.shape[1], config, seed), runner)

@@ -44,6 +44,13 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
     return sp.csr_matrix((data, indices, ptr), shape=(Y.shape[1], n_features))
 
 
+def pifa_dense(E: np.ndarray, Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the same for dense rows: the direction of the sum of the rows that carry each label."""
+    sums = (Y.T.tocsr() @ E).astype(np.float32)  # (labels, d)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    return sp.csr_matrix(sums / np.where(lengths > 0, lengths, 1.0))
+
+
 def both(by_texts: sp.csr_matrix, by_name: sp.csr_matrix) -> sp.csr_matrix:
     """Put two kinds of label vectors side by side with equal weight."""
     if by_texts.shape[0] != by_name.shape[0]:

@@ -1,0 +1,50 @@
+"""Texts whose labels a word gives away, and the tiny encoder in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from umpteen.config import EncoderConfig
+from umpteen.features.encoder import Encoder
+
+N_TOPICS, PER_TOPIC = 4, 5
+N_LABELS = N_TOPICS * PER_TOPIC
+
+
+def make_corpus(n: int = 160, seed: int = 0) -> tuple[list[str], list[list[str]], sp.csr_matrix]:
+    """Write texts of one to three labels: a word of the label, a word of its topic, and noise."""
+    rng = np.random.default_rng(seed)
+    texts, lists = [], []
+    for row in range(n):
+        topic = rng.integers(N_TOPICS)
+        some = topic * PER_TOPIC + rng.choice(PER_TOPIC, rng.integers(1, 4), replace=False)
+        chosen = [row % N_LABELS] if row < N_LABELS else sorted(int(label) for label in some)
+        words = [f"word{label}" for label in chosen] + [f"topic{label // PER_TOPIC}" for label in chosen]
+        words += [f"noise{number}" for number in rng.integers(0, 30, rng.integers(1, 8))]
+        rng.shuffle(words)
+        texts.append(" ".join(words))
+        lists.append([f"label {label:02}" for label in chosen])
+    Y = sp.lil_matrix((n, N_LABELS), dtype=np.float32)
+    for row, labels in enumerate(lists):
+        for label in labels:
+            Y[row, int(label.split()[1])] = 1.0
+    return texts, lists, Y.tocsr()
+
+
+@pytest.fixture(scope="session")
+def corpus() -> tuple[list[str], list[list[str]], sp.csr_matrix]:
+    """The training data: texts, label lists, matrix."""
+    return make_corpus()
+
+
+@pytest.fixture
+def encoder(encoder_folder: Path) -> Encoder:
+    """A fresh copy of the tiny encoder on the CPU."""
+    return Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))

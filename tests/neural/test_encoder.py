@@ -1,0 +1,185 @@
+"""Encoders: tokens, batches, pooling, embeddings, and what can be wrong with one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from umpteen.config import EncoderConfig
+from umpteen.errors import BadConfig, BadInput, OutOfMemory
+from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
+from umpteen.features.tokens import Tokens, by_budget, training_batches
+
+
+def load(folder: Path, **settings: Any) -> Encoder:
+    return Encoder.load(EncoderConfig(**{"name": str(folder), "tokens": 16, "device": "cpu"} | settings))
+
+
+# Tokens
+
+
+def test_texts_are_cut_at_the_limit_with_their_special_tokens(encoder: Encoder) -> None:
+    tokens = encoder.tokenize(["word1 word2", "", " ".join(["noise1"] * 100)])
+    assert tokens.lengths.tolist() == [4, 2, 16]
+    assert tokens.ids[:1].tolist() == [2]
+    assert tokens.ids[tokens.ptr[3] - 1] == 3
+
+
+@pytest.mark.parametrize("text", ["noise1 " * 500, "noise1" * 400, "word1 " + "x" * 2_000 + " word2", "a\tb\n" * 90])
+def test_a_text_that_is_cut_first_has_the_same_tokens(encoder: Encoder, text: str) -> None:
+    tokenizer = encoder.tokenizer.backend_tokenizer
+    tokenizer.enable_truncation(16)
+    assert encoder.tokenize([text]).ids.tolist() == tokenizer.encode(text).ids
+
+
+def test_some_rows_of_tokens() -> None:
+    tokens = Tokens.of([[1, 2], [], [3], [4, 5, 6]])
+    some = tokens.take(np.array([3, 1, 0]))
+    assert some.ids.tolist() == [4, 5, 6, 1, 2]
+    assert some.lengths.tolist() == [3, 0, 2]
+
+
+lengths_of = st.lists(st.integers(0, 50), max_size=60).map(lambda lengths: np.array(lengths, np.int64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths_of, st.integers(1, 200))
+def test_batches_by_budget_hold_every_text_once(lengths: np.ndarray, budget: int) -> None:
+    batches = list(by_budget(lengths, budget))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget or lengths[batch].max() <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths_of, st.integers(1, 9))
+def test_training_batches_hold_every_text_once(lengths: np.ndarray, size: int) -> None:
+    batches = list(training_batches(lengths, size, np.random.default_rng(0)))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    assert all(1 <= len(batch) <= size for batch in batches)
+
+
+def test_a_padded_batch_holds_its_tokens() -> None:
+    flat = FlatTokens(Tokens.of([[5, 6, 7], [8], list(range(1, 9))]), torch.device("cpu"), pad=9)
+    batch = flat.batch(np.array([0, 1]))
+    assert batch.ids.tolist() == [[5, 6, 7, 9, 9, 9, 9, 9], [8, 9, 9, 9, 9, 9, 9, 9]]
+    assert batch.mask.sum(dim=1).tolist() == [3, 1]
+    assert flat.batch(np.array([2])).mask is None  # nothing to hide
+
+
+# Embeddings
+
+
+def states(encoder: Encoder, text: str) -> tuple[np.ndarray, ...]:
+    ids = torch.from_numpy(encoder.tokenize([text]).ids[None].astype(np.int64))
+    with torch.no_grad():
+        found = encoder.model(input_ids=ids, output_hidden_states=True).hidden_states
+    return tuple(state[0].numpy() for state in found)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ("mean", lambda s: s[2].mean(axis=0)),
+        ("cls", lambda s: s[2][0]),
+        ("cls@1", lambda s: s[1][0]),
+        ("mean@0+2", lambda s: np.concatenate([s[0].mean(axis=0), s[2].mean(axis=0)])),
+        ("last5", lambda s: np.concatenate([s[0][0], s[1][0], s[2][0]])),  # it has two layers and the embeddings
+    ],
+)
+def test_every_pooling(encoder_folder: Path, pooling: str, expected: Any) -> None:
+    encoder = load(encoder_folder, pooling=pooling)
+    text = "word1 topic0 noise3"
+    vector = expected(states(encoder, text))
+    found = encoder.embed(encoder.tokenize([text, "word2 " * 9]))  # the longer one makes padding
+    assert found.shape == (2, encoder.dim)
+    np.testing.assert_allclose(found[0], vector / np.linalg.norm(vector), atol=1e-5)
+
+
+def test_embeddings_do_not_depend_on_the_batch(encoder_folder: Path, corpus: Any) -> None:
+    texts = corpus[0]
+    many, few = load(encoder_folder), load(encoder_folder, batch_tokens=10)
+    E = many.embed(many.tokenize(texts))
+    np.testing.assert_allclose(few.embed(few.tokenize(texts)), E, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(E, axis=1), 1.0, atol=1e-5)
+
+
+def test_a_text_without_words_has_an_embedding(encoder: Encoder) -> None:
+    assert np.isfinite(encoder.embed(encoder.tokenize(["", "  "]))).all()
+    assert encoder.embed(encoder.tokenize([])).shape == (0, 32)
+
+
+def test_saved_files_give_the_same_embeddings(encoder: Encoder, tmp_path: Path, corpus: Any) -> None:
+    for name, content in encoder.files().items():
+        Path(tmp_path, name).write_bytes(content)
+    again = load(tmp_path)
+    texts = corpus[0][:20]
+    np.testing.assert_array_equal(again.embed(again.tokenize(texts)), encoder.embed(encoder.tokenize(texts)))
+
+
+# What can be wrong
+
+
+def test_a_pooling_that_does_not_exist(encoder_folder: Path) -> None:
+    with pytest.raises(BadConfig, match="must be mean, cls, last5"):
+        load(encoder_folder, pooling="max")
+    with pytest.raises(BadConfig, match="names layer 7, but the encoder has 2 layers"):
+        load(encoder_folder, pooling="cls@7")
+
+
+def test_more_tokens_than_the_encoder_reads(encoder_folder: Path) -> None:
+    with pytest.raises(BadConfig, match=r"encoder\.tokens is 64, but .* reads at most 40"):
+        load(encoder_folder, tokens=64)
+
+
+def test_an_encoder_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(BadInput, match=r"cannot be loaded.*Pass a folder, or be online once"):
+        load(Path("no-such-organisation/no-such-model"))
+    with pytest.raises(BadInput, match="is neither a folder nor a name on the hub"):
+        load(tmp_path / "not" / "there")
+    with pytest.raises(BadInput, match=r"has no config\.json"):
+        load(tmp_path)
+
+
+def test_an_encoder_with_broken_weights(encoder_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(encoder_folder, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(BadInput, match="cannot be loaded"):
+        load(folder)
+
+
+def test_an_encoder_without_a_fast_tokenizer(encoder_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    import transformers
+
+    slow = type("Slow", (), {"is_fast": False})()
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: slow)
+    with pytest.raises(BadInput, match="has no fast tokenizer"):
+        load(encoder_folder)
+
+
+def test_a_device_that_is_not_here(encoder_folder: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(BadConfig, match="torch finds no such device"):
+        load(encoder_folder, device="cuda")
+
+
+def test_a_full_gpu_names_the_setting_to_lower() -> None:
+    with pytest.raises(OutOfMemory, match=r"lower encoder\.batch_tokens"), explained_memory():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_the_saved_folder_has_no_layer_that_was_never_trained(encoder: Encoder) -> None:
+    assert "architectures" in json.loads(encoder.files()["config.json"])
+    assert not any("pooler" in name for name in encoder.model.state_dict())

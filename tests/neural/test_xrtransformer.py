@@ -1,0 +1,143 @@
+"""The recipe: fit, predict, save, load, resume, and the three kinds of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import umpteen
+from umpteen import XRLinear, XRTransformer
+from umpteen.errors import BadConfig, BadInput, MissingExtra
+
+from .conftest import make_corpus
+
+TREE = {"kind": "halving", "leaf_size": 5, "branching": 4}
+FINETUNE = {"epochs": (2.0, 6.0), "batch_size": 16, "rate": 1e-3, "head_rate": 1e-2, "branching": 4}
+
+
+@pytest.fixture
+def make(encoder_folder: Path) -> Callable[..., XRTransformer]:
+    """Make an untrained model with the tiny encoder."""
+
+    def build(**settings: Any) -> XRTransformer:
+        encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+        given = {"encoder": encoder, "finetune": FINETUNE, "tree": TREE, "threads": 1}
+        return XRTransformer(**given | settings)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def test_part() -> tuple[list[str], list[list[str]], sp.csr_matrix]:
+    return make_corpus(80, seed=9)
+
+
+@pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
+def test_every_kind_of_features_learns(make: Any, corpus: Any, test_part: Any, features: str) -> None:
+    model = make(features=features).fit(corpus[0], corpus[1])
+    assert model.score(test_part[0], test_part[1]) > (0.45 if features == "encoder" else 0.9)
+    assert (model.tfidf_ is None) == (features == "encoder")
+    assert (model.neural_ is None) == (features == "tfidf")
+
+
+def test_without_an_encoder_it_is_xr_linear(make: Any, corpus: Any, test_part: Any) -> None:
+    linear = XRLinear(tree=TREE, threads=1).fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+    same = {"eps": 0.1, "max_iter": 20, "threshold": 0.1}
+    found = make(features="tfidf", linear=same).fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+    np.testing.assert_array_equal(found.labels, linear.labels)
+    np.testing.assert_array_equal(found.scores, linear.scores)
+
+
+@pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
+def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, test_part: Any, tmp_path: Path, features: str) -> None:
+    model = make(features=features).fit(corpus[0], corpus[1])
+    model.save(tmp_path / "model")
+    again = umpteen.load(tmp_path / "model")
+    assert type(again) is XRTransformer
+    for texts in (test_part[0], test_part[0][:1]):
+        before, after = model.topk(texts, 5), again.topk(texts, 5)
+        np.testing.assert_array_equal(after.labels, before.labels)
+        np.testing.assert_array_equal(after.scores, before.scores)
+    again.save(tmp_path / "copy")
+    copy = umpteen.load(tmp_path / "copy").topk(test_part[0], 5)
+    np.testing.assert_array_equal(copy.labels, model.topk(test_part[0], 5).labels)
+
+
+def test_the_encoder_of_a_saved_model_opens_on_its_own(make: Any, corpus: Any, tmp_path: Path) -> None:
+    import transformers
+
+    make().fit(corpus[0], corpus[1]).save(tmp_path / "model")
+    folder = next((tmp_path / "model").glob("encoder-*"))
+    assert transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).config.hidden_size == 32
+    assert transformers.AutoTokenizer.from_pretrained(folder)("word1")["input_ids"][0] == 2
+
+
+def test_the_same_seed_gives_the_same_model(make: Any, corpus: Any, test_part: Any) -> None:
+    first, second = (make(seed=3).fit(corpus[0], corpus[1]).topk(test_part[0], 5) for _ in range(2))
+    np.testing.assert_array_equal(first.scores, second.scores)
+
+
+@pytest.mark.parametrize("stage", ["tokens", "fine-tuning on 5 nodes", "fine-tuning on 20 nodes", "level 2 of 2"])
+def test_a_run_that_was_stopped_anywhere_ends_the_same(
+    make: Any, corpus: Any, test_part: Any, tmp_path: Path, stage: str
+) -> None:
+    expected = make().fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+
+    def interrupt(name: str, done: int, total: int) -> None:
+        if name == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make().fit(corpus[0], corpus[1], checkpoint=tmp_path / "stages", progress=interrupt)
+    model = make().fit(corpus[0], corpus[1], checkpoint=tmp_path / "stages")
+    found = model.topk(test_part[0], 5)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    model.save(tmp_path / "model")
+    assert not (tmp_path / "stages").exists()
+
+
+def test_a_name_stands_for_an_encoder(encoder_folder: Path) -> None:
+    assert XRTransformer(encoder=str(encoder_folder)).config.encoder.name == str(encoder_folder)
+    assert XRTransformer().config.encoder.name == "minilm"
+
+
+def test_feature_rows_are_refused(make: Any, corpus: Any) -> None:
+    with pytest.raises(BadInput, match="xr-transformer reads texts"):
+        make().fit(np.eye(4), [["a"]] * 4)
+    model = make(features="tfidf").fit(corpus[0], corpus[1])
+    with pytest.raises(BadInput, match="reads texts"):
+        model.topk(np.eye(4))
+
+
+def test_a_linear_recipe_knows_no_encoder() -> None:
+    from umpteen.models import create
+
+    with pytest.raises(BadConfig, match=r"unknown setting 'encoder\.name'"):
+        create("xr-linear", {"encoder.name": "minilm"})
+
+
+def test_labels_without_a_text_are_never_predicted_first(make: Any, corpus: Any) -> None:
+    texts, _, Y = corpus
+    wider = sp.csr_matrix(sp.hstack([Y, sp.csr_matrix((Y.shape[0], 3), dtype=np.float32)]))
+    model = make().fit(texts, wider)
+    assert (model.topk(texts, 1).labels[:, 0] < Y.shape[1]).all()
+
+
+def test_empty_and_long_texts_are_read(make: Any, corpus: Any) -> None:
+    texts = [*corpus[0], "", "noise1 " * 400]
+    model = make().fit(texts, [*corpus[1], ["label 01"], ["label 02"]])
+    assert model.topk(["", "word1 " * 400], 3).labels.shape == (2, 3)
+
+
+def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'umpteen\[transformers\]'"):
+        make().fit(corpus[0], corpus[1])

@@ -1,0 +1,255 @@
+"""A transformer that turns texts into vectors: any model of ``transformers``, by name, folder or alias.
+
+Loads, tokenizes, pools and embeds; how it is trained is not known here. The only modules that import torch are
+this one, ``umpteen.train`` and the heads that run on a GPU.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch.nn import functional as F
+
+from umpteen.config import EncoderConfig
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory
+from umpteen.features.locate import locate
+from umpteen.features.pooling import Pooling
+from umpteen.features.tokens import Tokens, by_budget, tokenize
+
+_MULTIPLE = 8  # padded lengths are multiples of this, which matrix units like
+_BUDGET = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # tokens embedded at a time
+_FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
+
+
+class Encoder:
+    """A pretrained encoder with its tokenizer on a device.
+
+    Parameters
+    ----------
+    model
+        A ``transformers`` model.
+    tokenizer
+        Its fast tokenizer.
+    config
+        How it is used.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, config: EncoderConfig):
+        self.config, self.tokenizer = config, tokenizer
+        self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        self.device = pick_device(config.device)
+        self.model = model.to(self.device).eval()
+        self.pooling = Pooling.parse(config.pooling, model.config.num_hidden_layers, tokenizer.cls_token_id)
+        self._check_length()
+        if self.is_compiled:
+            _compile_layers(self.model)
+
+    @classmethod
+    def load(cls, config: EncoderConfig) -> Encoder:
+        """Load a pretrained encoder by the name in its settings."""
+        return cls.from_folder(locate(config.name), config)
+
+    @classmethod
+    def from_folder(cls, source: str | Path, config: EncoderConfig) -> Encoder:
+        """Load from a folder in Hugging Face layout, or from the hub."""
+        transformers = _transformers()
+        with _explained(config.name):
+            model = transformers.AutoModel.from_pretrained(
+                source, dtype=torch.float32, **_without_pooler(transformers, source)
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        if not getattr(tokenizer, "is_fast", False):
+            raise BadInput(
+                f"the encoder '{config.name}' has no fast tokenizer (tokenizer.json), which is needed; "
+                "convert it, or choose another encoder"
+            )
+        return cls(model, tokenizer, config)
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return self.model.config.hidden_size * self.pooling.width
+
+    def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
+        """Cut texts into tokens."""
+        return tokenize(texts, self.tokenizer.backend_tokenizer, self.config.tokens, progress=progress)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether layers are compiled."""
+        return self.config.compile == "on" or (self.config.compile == "auto" and self.device.type == "cuda")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Compute in the precision of the settings."""
+        wanted = self.config.precision
+        if wanted == "bfloat16" or (wanted == "auto" and self.device.type == "cuda"):
+            # weights are cast anew each time: a cast that was remembered would be missing from a recorded step
+            return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+        return nullcontext()
+
+    def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Embed padded token numbers (texts, length); ``mask`` says which are no padding, None that all are."""
+        every = not self.pooling.is_last_only
+        given = None if mask is None else mask.long()
+        out = self.model(input_ids=ids, attention_mask=given, output_hidden_states=every)
+        states = out.hidden_states if every else (out.last_hidden_state,)
+        return self.pooling(states, ids, mask)
+
+    def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
+        """Return the embeddings (texts, dim), float32, each of length one."""
+        flat = FlatTokens(tokens, self.device, self.pad)
+        out = np.zeros((len(tokens), self.dim), np.float32)
+        budget, done = self._budget(), 0
+        progress(stage, 0, len(tokens))
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode(), self.autocast(), explained_memory():
+                for batch in by_budget(tokens.lengths, budget):
+                    out[batch] = F.normalize(self(*flat.batch(batch)).float(), dim=1).cpu().numpy()
+                    done += len(batch)
+                    progress(stage, done, len(tokens))
+        finally:
+            self.model.train(was_training)
+        return out
+
+    @property
+    def training_budget(self) -> int:
+        """How many tokens a forward and backward pass takes at a time."""
+        return self.config.batch_tokens or self._budget() // _FEWER_IN_TRAINING
+
+    def files(self) -> dict[str, bytes]:
+        """Return the encoder as files in Hugging Face layout, for the store."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            found = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+        return found
+
+    def _budget(self) -> int:
+        return _FEWER_IN_TRAINING * self.config.batch_tokens or _BUDGET[self.device.type]
+
+    def _check_length(self) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        offset = 2 if self.model.config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
+        if limit is not None and limit > 0 and self.config.tokens > limit - offset:
+            raise BadConfig(
+                f"encoder.tokens is {self.config.tokens}, but '{self.config.name}' reads at most {limit - offset}"
+            )
+
+
+class Batch(NamedTuple):
+    """Token numbers (texts, length), and which of them are no padding.
+
+    A mask that hides nothing only keeps attention from its fastest kernel, so a batch without padding has none.
+    """
+
+    ids: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class FlatTokens:
+    """Tokens on a device, from which batches are cut there."""
+
+    def __init__(self, tokens: Tokens, device: torch.device, pad: int):
+        self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(device)
+        self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(device)
+        self.lengths, self.pad, self.device = tokens.lengths, pad, device
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Return the tokens of some texts, padded to one length."""
+        longest = max(int(self.lengths[rows].max(initial=0)), 1)
+        width = -(-longest // _MULTIPLE) * _MULTIPLE
+        chosen = torch.from_numpy(rows).to(self.device)
+        first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
+        at = first + torch.arange(width, device=self.device)  # (rows, width)
+        mask = at < last
+        ids = self.ids[at.clamp(max=max(len(self.ids) - 1, 0))] if len(self.ids) else torch.zeros_like(at)
+        is_full = bool((self.lengths[rows] == width).all())
+        return Batch(torch.where(mask, ids, self.pad).long(), None if is_full else mask)
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Return the device that the settings name; ``auto`` takes a GPU if there is one."""
+    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if wanted == "auto":
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if has[name]))
+    if not has[wanted]:
+        raise BadConfig(f"encoder.device is {wanted}, but torch finds no such device here; use auto or cpu")
+    return torch.device(wanted)
+
+
+def fastest_precision() -> str:
+    """Return the precision in which this machine's processor multiplies fastest."""
+    able = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not say
+    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+
+
+def _compile_layers(model: Any) -> None:
+    """Compile one layer, which serves all: they run the same code on other weights.
+
+    Where nothing can be compiled (no C compiler, an odd layer) it runs as it is.
+    """
+    torch._dynamo.config.suppress_errors = True
+    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    for layer in max(lists, key=len, default=()):
+        layer.compile(dynamic=True)
+
+
+@contextmanager
+def on_threads(wanted: int) -> Iterator[None]:
+    """Let torch use so many threads of the CPU; 0 leaves it to torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def explained_memory() -> Iterator[None]:
+    """Turn a GPU that is full into a sentence that names the setting to lower."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            "the GPU is out of memory; lower encoder.batch_tokens or encoder.tokens, or set finetune.recompute. "
+            "Finished stages are kept if a checkpoint folder was given"
+        ) from error
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        cause = " ".join(str(error).split())[:300]
+        raise BadInput(
+            f"the encoder '{name}' cannot be loaded: {cause} "
+            "Pass a folder, or be online once so that the model is downloaded (an interrupted download is resumed)"
+        ) from error
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtra("transformers", "transformers", "an encoder") from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+def _without_pooler(transformers: Any, source: str | Path) -> dict[str, Any]:
+    """Leave out a pooling layer that is never used: some checkpoints have none, and its random one would be saved."""
+    kind = transformers.AutoConfig.from_pretrained(source).model_type
+    return {"add_pooling_layer": False} if kind in ("bert", "roberta", "xlm-roberta", "camembert", "electra") else {}

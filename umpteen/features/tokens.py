@@ -1,0 +1,108 @@
+"""Texts as token numbers: cut once, kept flat, served in batches of equal length.
+
+Knows nothing about torch or about what a token means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from umpteen.engine import Progress, silent
+
+_AT_A_TIME = 4_096  # texts handed to the tokenizer in one call
+_CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
+_POOLED = 50  # batches that are sorted by length together
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token numbers of all texts, one after the other; text i is ``ids[ptr[i]:ptr[i + 1]]``."""
+
+    ptr: np.ndarray  # int64, texts + 1
+    ids: np.ndarray  # int32
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each text."""
+        return np.diff(self.ptr)
+
+    def take(self, rows: np.ndarray) -> Tokens:
+        """Return the tokens of some texts."""
+        sizes = self.lengths[rows]
+        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
+        """Put lists of numbers one after the other."""
+        ptr = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(ids) for ids in lists], out=ptr[1:])
+        parts = [np.array(ids, np.int32) for ids in lists]
+        return cls(ptr, np.concatenate(parts) if parts else np.empty(0, np.int32))
+
+
+def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Progress = silent) -> Tokens:
+    """Cut texts into at most ``limit`` tokens each.
+
+    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores. Reading a long text to its end
+    only to throw most of it away is what takes the time, so the tokenizer first sees its beginning, and the whole
+    text only if that was too little.
+    """
+    tokenizer.enable_truncation(limit)
+    tokenizer.no_padding()
+    parts: list[Tokens] = []
+    for first in range(0, len(texts), _AT_A_TIME):
+        block = [str(text) for text in texts[first : first + _AT_A_TIME]]
+        progress("tokens", first, len(texts))
+        begun = [_beginning(text, _CHARACTERS * limit) for text in block]
+        found = [encoded.ids for encoded in tokenizer.encode_batch_fast(begun)]
+        short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < limit]
+        for i, encoded in zip(short, tokenizer.encode_batch_fast([block[i] for i in short]), strict=True):
+            found[i] = encoded.ids
+        parts.append(Tokens.of(found))
+    progress("tokens", len(texts), len(texts))
+    sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
+    ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
+    return Tokens(np.cumsum(sizes), ids)
+
+
+def _beginning(text: str, size: int) -> str:
+    """Cut a text between two words; one without spaces stays whole."""
+    if len(text) <= size:
+        return text
+    cut = text.rfind(" ", 0, size)
+    return text[:cut] if cut > 0 else text
+
+
+def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield every text once, in batches whose texts have about the same length, in random order."""
+    order = rng.permutation(len(lengths))
+    for first in range(0, len(order), size * _POOLED):
+        pooled = order[first : first + size * _POOLED]
+        pooled = pooled[np.argsort(lengths[pooled], kind="stable")]
+        batches = [pooled[i : i + size] for i in range(0, len(pooled), size)]
+        for i in rng.permutation(len(batches)):
+            yield batches[i]
+
+
+def by_budget(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+    """Yield all texts from short to long, in batches that padded hold at most ``budget`` tokens.
+
+    Examples
+    --------
+    >>> [batch.tolist() for batch in by_budget(np.array([5, 2, 9, 2]), 10)]
+    [[1, 3], [0], [2]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    first = 0
+    for last in range(1, len(order) + 1):
+        if last == len(order) or (last + 1 - first) * max(int(lengths[order[last]]), 1) > budget:
+            yield order[first:last]
+            first = last

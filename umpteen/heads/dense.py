@@ -1,0 +1,65 @@
+"""Scorers of the finest resolution that an encoder was fine-tuned on, kept for prediction.
+
+They were trained together with the encoder and see nothing but its embedding; beside the ranker they are a second
+opinion. Plain numpy: the product of a few embeddings with some ten thousand scorers is nothing beside the encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.shortlist import TopK
+
+_AT_A_TIME = 16_000_000  # scores in memory at a time
+
+
+@dataclass(frozen=True)
+class DenseHead:
+    """One scorer per label over embeddings of length one."""
+
+    weight: np.ndarray  # (labels, d) float32
+    bias: np.ndarray  # (labels,) float32
+    post: str  # what turns a margin into a score: l2-hinge or sigmoid
+
+    @classmethod
+    def rounded(cls, weight: np.ndarray, bias: np.ndarray, post: str) -> DenseHead:
+        """Round weights as they will be stored, so that a model predicts the same before and after."""
+        return cls(weight.astype(np.float16).astype(np.float32), bias, post)
+
+    def topk(self, E: np.ndarray, k: int, allowed: np.ndarray | None = None) -> TopK:
+        """Return the k best labels of each embedding, of those with these numbers if any are named."""
+        weight, bias = (self.weight, self.bias) if allowed is None else (self.weight[allowed], self.bias[allowed])
+        k = min(k, len(bias))
+        labels, scores = np.empty((len(E), k), np.int32), np.empty((len(E), k), np.float32)
+        step = max(1, _AT_A_TIME // max(len(bias), 1))
+        for first in range(0, len(E), step):
+            margins = E[first : first + step] @ weight.T + bias  # (rows, labels)
+            best = np.argpartition(-margins, k - 1, axis=1)[:, :k]
+            values = np.take_along_axis(margins, best, axis=1)
+            order = np.lexsort((best, -values), axis=1)
+            labels[first : first + step] = np.take_along_axis(best, order, axis=1)
+            scores[first : first + step] = self._scores(np.take_along_axis(values, order, axis=1))
+        return TopK(labels if allowed is None else np.asarray(allowed, np.int32)[labels], scores)
+
+    def score_labels(self, E: np.ndarray, pairs: sp.csr_matrix) -> np.ndarray:
+        """Score the stored entries of ``pairs``, in their order."""
+        rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+        out, step = np.empty(pairs.nnz, np.float32), max(1, _AT_A_TIME // self.weight.shape[1])
+        for first in range(0, pairs.nnz, step):
+            some = slice(first, first + step)
+            labels = pairs.indices[some]
+            margins = np.einsum("ij,ij->i", E[rows[some]], self.weight[labels]) + self.bias[labels]
+            out[some] = self._scores(margins)
+        return out
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays to be stored; half precision is plenty."""
+        return {"weight": self.weight.astype(np.float16), "bias": self.bias}
+
+    def _scores(self, margins: np.ndarray) -> np.ndarray:
+        if self.post == "sigmoid":
+            return 0.5 + 0.5 * np.tanh(0.5 * margins)
+        return np.exp(-np.square(np.maximum(0.0, 1.0 - margins)))

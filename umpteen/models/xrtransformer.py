@@ -1,0 +1,236 @@
+"""XR-Transformer: an encoder fine-tuned from a coarse view of the labels to a fine one, then a linear ranker.
+
+The ranker is XR-Linear on tf-idf rows with the embedding beside them (eq. 10). What is here is the order of the work
+(Algorithm 2); each step lives in the room it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen import __version__
+from umpteen.config import (
+    EncoderConfig,
+    FinetuneConfig,
+    LinearConfig,
+    NeuralConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+    to_dict,
+)  # fmt: skip
+from umpteen.data.rows import Rows
+from umpteen.engine import Progress, n_threads, silent
+from umpteen.errors import BadInput
+from umpteen.features.tfidf import Tfidf
+from umpteen.features.tokens import Tokens
+from umpteen.heads import DenseHead
+from umpteen.models.base import Model, fit_tfidf, proposed
+from umpteen.models.ensemble_rules import merge
+from umpteen.models.estimate import Estimate
+from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
+from umpteen.models.inputs import is_texts, readable
+from umpteen.models.training import FINETUNING, tree_arrays, tree_from
+from umpteen.shortlist import TopK
+from umpteen.store import Checkpoint, fingerprint
+from umpteen.tree import LabelTree, build, pifa, resolutions
+
+if TYPE_CHECKING:
+    from umpteen.train import Finetuning
+
+
+class XRTransformer(Model):
+    """A transformer fine-tuned level by level, then XR-Linear on tf-idf and its embeddings.
+
+    Parameters
+    ----------
+    encoder
+        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
+    finetune
+        How the encoder learns.
+    features
+        What the ranker sees: ``"both"``, ``"encoder"`` or ``"tfidf"``.
+
+    The other parameters are XR-Linear's and belong to the ranker. After ``fit``, ``finetuning_`` says what each
+    resolution took; it is not saved.
+    """
+
+    recipe = "xr-transformer"
+    paper = "Zhang, Chang, Yu, Dhillon: XR-Transformer (NeurIPS 2021)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "tree.kind": "auto",
+        "linear.eps": 0.03,
+        "linear.max_iter": 40,
+        "linear.threshold": 0.05,
+        "embedding_weight": 0.4,
+    }
+    config_class = NeuralConfig
+
+    def __init__(
+        self,
+        *,
+        encoder: str | EncoderConfig | Mapping[str, Any] | None = None,
+        finetune: FinetuneConfig | Mapping[str, Any] | None = None,
+        features: str | None = None,
+        embedding_weight: float | None = None,
+        head_weight: float | None = None,
+        tree: TreeConfig | Mapping[str, Any] | None = None,
+        linear: LinearConfig | Mapping[str, Any] | None = None,
+        search: SearchConfig | Mapping[str, Any] | None = None,
+        tfidf: TfidfConfig | Mapping[str, Any] | None = None,
+        store: StoreConfig | Mapping[str, Any] | None = None,
+        trees: int | None = None,
+        ensemble: str | None = None,
+        normalize: bool | None = None,
+        seed: int = 0,
+        threads: int = 0,
+    ):
+        super().__init__(
+            tree=tree, linear=linear, search=search, tfidf=tfidf, store=store, trees=trees, ensemble=ensemble,
+            normalize=normalize, seed=seed, threads=threads,
+        )  # fmt: skip
+        self.encoder, self.finetune, self.features = encoder, finetune, features
+        self.embedding_weight, self.head_weight = embedding_weight, head_weight
+
+    @property
+    def config(self) -> NeuralConfig:
+        """The settings that ``fit`` would use."""
+        return super().config  # type: ignore[return-value]
+
+    # Training
+
+    def _fit_rows(
+        self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
+    ) -> tuple[Rows, Tfidf | None, Neural | None]:
+        _check_texts(X)
+        tfidf, features = fit_tfidf(X, matrix, config, progress)
+        if config.features == "tfidf":
+            return Rows.of(features), tfidf, None
+        room = encoders()
+        with room.on_threads(config.threads):
+            encoder = room.Encoder.load(config.encoder)
+            tokens = encoder.tokenize(list(X), progress=progress)
+            run = _finetuning(encoder, tokens, features, matrix, config, progress, checkpoint)
+            E, scorers = run.embeddings(), run.label_scorers()
+        self.finetuning_ = run.report
+        head = None if scorers is None or not config.head_weight else DenseHead.rounded(*scorers, head_post(config))
+        neural = Neural(SavedEncoder(config.encoder, encoder=encoder), head)
+        if config.features == "encoder":
+            return Rows.of(sp.csr_matrix(E)), None, neural
+        return Rows.of(features, E * np.float32(config.embedding_weight)), tfidf, neural
+
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Say what training would take: memory and time, before it starts."""
+        X = readable(X)
+        _check_texts(X)
+        return super().estimate(X, Y)
+
+    # Prediction
+
+    def _rows(self, X: Any) -> Rows:
+        X = readable(X)
+        if not is_texts(X):
+            raise BadInput("this model reads texts; pass a list of str")
+        if self.neural_ is None:
+            return super()._rows(X)
+        E = self.embed(X)
+        if self.tfidf_ is None:
+            return Rows.of(sp.csr_matrix(E))
+        return Rows.of(self.tfidf_.transform(X), E * np.float32(self.config_.embedding_weight))
+
+    def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
+        """Let the ranker and the encoder's own scorers propose labels, and weigh what they say."""
+        if self.neural_ is None or self.neural_.head is None:
+            return super()._ranked(rows, k, beam, wanted, threads)
+        share, n_trees = self.config_.head_weight, len(self.heads_)
+        tops = self._proposals(rows, k, beam, wanted, threads)
+        tops.append(self.neural_.head.topk(self._embeddings(rows), proposed(k), wanted))
+        rule = self.config_.ensemble if n_trees > 1 else "average"
+        weights = None if rule == "round-robin" else [(1.0 - share) / n_trees] * n_trees + [share]
+        return merge(tops, rule, k, weights=weights)
+
+    def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+        scores = super()._scored(rows, wanted, threads)
+        if self.neural_ is not None and self.neural_.head is not None:
+            share = np.float32(self.config_.head_weight)
+            own = self.neural_.head.score_labels(self._embeddings(rows), scores)
+            scores.data = (1 - share) * scores.data + share * own
+        return scores
+
+    def _embeddings(self, rows: Rows) -> np.ndarray:
+        """Return the embeddings that the rows were made of."""
+        if rows.n_dense:
+            return rows.dense / np.float32(self.config_.embedding_weight)
+        return rows.data.reshape(len(rows), -1)
+
+    def embed(self, texts: Any, *, progress: Progress = silent) -> np.ndarray:
+        """Return the fine-tuned embeddings (texts, d), each of length one."""
+        self._check_fitted()
+        if self.neural_ is None:
+            raise BadInput("this model was trained on tf-idf alone and has no encoder")
+        with encoders().on_threads(int(self.threads or 0)):
+            encoder = self.neural_.encoder.get()
+            return encoder.embed(encoder.tokenize(list(texts)), progress=progress)
+
+    def describe(self) -> dict[str, Any]:
+        """Summarise the model in plain values."""
+        facts = super().describe() | {"input": "texts"}
+        if self.neural_ is not None:
+            n_terms = 0 if self.tfidf_ is None else self.tfidf_.n_features
+            facts |= {"encoder": self.config_.encoder.name, "embedding": self.n_features_in_ - n_terms}
+        return facts
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = tags.input_tags.sparse = False
+        return tags
+
+
+def _check_texts(X: Any) -> None:
+    if not is_texts(X):
+        raise BadInput("xr-transformer reads texts; pass a list of str, or use xr-linear for feature rows")
+
+
+def _finetuning(
+    encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig,
+    progress: Progress, checkpoint: Any,
+) -> Finetuning:  # fmt: skip
+    """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
+    from umpteen.train import Finetuning
+
+    stages = None
+    if checkpoint is not None:
+        settings = {name: to_dict(config)[name] for name in ("encoder", "finetune", "tree", "seed")}
+        matrices = (part for m in (features, matrix) for part in (m.indptr, m.indices, m.data))
+        parts = (tokens.ptr, tokens.ids, *matrices)
+        stages = Checkpoint(Path(checkpoint, FINETUNING), fingerprint(__version__, settings, *parts))
+    tree = _stored_tree(stages)
+    if tree is None:
+        tree = preliminary_tree(features, matrix, config, progress)
+        if stages is not None:
+            stages.save("tree", tree_arrays(tree))
+    return Finetuning(encoder, tokens, matrix, tree, config.finetune, config.seed, stages, progress)
+
+
+def _stored_tree(stages: Checkpoint | None) -> LabelTree | None:
+    return tree_from(stages.load("tree", mmap=False)) if stages is not None and stages.has("tree") else None
+
+
+def preliminary_tree(
+    features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig, progress: Progress = silent
+) -> LabelTree:
+    """Cluster the labels by their tf-idf rows: the levels are the resolutions of fine-tuning."""
+    threads = n_threads(config.threads)
+    sizes = resolutions(matrix.shape[1], config.finetune)
+    above = [size for size in sizes if size < matrix.shape[1]]
+    counts = tuple(-(-size // before) for before, size in zip([1, *above], above, strict=False))
+    vectors = pifa(features, matrix, keep=config.tree.max_features, threads=threads)
+    halving = replace(config.tree, kind="halving")
+    return build(vectors, halving, seed=config.seed, threads=threads, progress=progress, counts=counts)

@@ -1,0 +1,75 @@
+"""CUDA graphs: the work of a batch is recorded once per shape and replayed.
+
+A small encoder keeps a large GPU waiting for Python, which launches a thousand kernels a step. A replayed step is one
+launch. Off a GPU, and for shapes that are too rare to record, the work simply runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+Inputs = tuple[torch.Tensor | None, ...]
+
+_BEFORE = 3  # times a shape must have been seen before it is recorded; the first ones also compile
+_MOST = 48  # shapes that are recorded; each keeps its inputs
+
+
+class Recorder:
+    """Run ``work`` on tensors; on a GPU record and replay it.
+
+    ``work`` takes tensors of fixed shapes, adds to gradients and returns the loss. A gradient
+    must be there before it is called, so clear gradients to zero, not to nothing.
+    """
+
+    def __init__(self, work: Callable[..., torch.Tensor], *, record: bool):
+        self.work, self.can_record = work, record
+        self.seen: Counter[tuple[torch.Size | None, ...]] = Counter()
+        self.recorded: dict[tuple[torch.Size | None, ...], tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]] = {}
+        self.pool = torch.cuda.graph_pool_handle() if self.can_record else None
+
+    def __call__(self, *inputs: torch.Tensor | None, is_alone: bool = True) -> torch.Tensor:
+        """Run on these inputs; ``is_alone`` says that no other call adds to the same gradients."""
+        key = tuple(None if tensor is None else tensor.shape for tensor in inputs)
+        self.seen[key] += 1
+        if not self.can_record or not is_alone:
+            return self.work(*inputs)
+        if key not in self.recorded:
+            if self.seen[key] <= _BEFORE or len(self.recorded) >= _MOST:
+                return self.work(*inputs)
+            try:
+                self.recorded[key] = self._record(inputs)
+            except RuntimeError as error:  # an encoder that looks at its tensors' values cannot be recorded
+                warnings.warn(f"steps are not recorded as CUDA graphs: {error}", stacklevel=2)
+                self.can_record = False
+                return self.work(*inputs)
+        graph, places, loss = self.recorded[key]
+        for place, tensor in zip(places, inputs, strict=True):
+            if place is not None and tensor is not None:
+                place.copy_(tensor)
+        graph.replay()
+        return loss
+
+    def _record(self, inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]:
+        places = tuple(None if tensor is None else tensor.clone() for tensor in inputs)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
+            loss = self.work(*places)
+        return graph, places, loss
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Leave the default stream, on which nothing can be recorded."""
+    if device.type != "cuda":
+        yield
+        return
+    stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)

@@ -1,0 +1,297 @@
+"""Recursive fine-tuning: one encoder, from a coarse view of the labels to a fine one (Algorithms 1 and 2).
+
+Each resolution is a level of the preliminary tree. Its scorers start at the linear solution on the embeddings of the
+resolution before (eq. 11), and encoder and scorers then learn together (eq. 9) on the nodes that the level above
+lets through (eqs. 7 and 8).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn import functional as F
+
+from umpteen.config import FinetuneConfig
+from umpteen.engine import Progress, silent
+from umpteen.features.encoder import Encoder, FlatTokens
+from umpteen.features.tokens import Tokens, by_budget, training_batches
+from umpteen.heads import newton
+from umpteen.store import Checkpoint
+from umpteen.train.graphs import Recorder, own_stream
+from umpteen.train.loop import Group, optimise
+from umpteen.train.losses import weighted
+from umpteen.train.rows import DeviceRows
+from umpteen.tree import LabelTree, relevance
+
+_AT_A_TIME = 8_192  # texts scored at a time
+_DEPTHS = (1, 3, 5)  # places that early stopping looks at
+
+
+class Resolution(NamedTuple):
+    """What happened at one resolution, for a table."""
+
+    nodes: int
+    steps: int
+    tokens: int
+    bootstrap_s: float
+    train_s: float
+    embed_s: float
+
+
+@dataclass
+class Finetuning:
+    """One fine-tuning run; ``embeddings`` is the result, and the encoder is changed in place.
+
+    ``tree`` is the preliminary tree: its levels are the resolutions, and the last one's targets are learned only if
+    it has few enough nodes.
+    """
+
+    encoder: Encoder
+    tokens: Tokens
+    Y: sp.csr_matrix
+    tree: LabelTree
+    config: FinetuneConfig
+    seed: int = 0
+    checkpoint: Checkpoint | None = None
+    progress: Progress = silent
+    report: list[Resolution] = field(default_factory=list)
+    head: torch.nn.Linear | None = None
+
+    def embeddings(self) -> np.ndarray:
+        """Fine-tune through all resolutions and embed the texts at the end."""
+        self.flat = FlatTokens(self.tokens, self.encoder.device, self.encoder.pad)
+        self.kept, self.held = _hold_out(len(self.tokens), self.config.held_out, self.seed)
+        E, head = None, None
+        for level in self._levels():
+            E, head = self._resolution(level, E, head)
+        self.head = head
+        return self.encoder.embed(self.tokens, progress=self.progress) if E is None else E
+
+    def label_scorers(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the weights (labels, d) and biases of the last resolution by label, if that one was the labels.
+
+        They are for embeddings of length one.
+        """
+        if self.head is None or len(self.head.bias) != self.tree.n_labels:
+            return None
+        position = self.tree.position
+        weight = self.head.weight.detach().cpu().numpy()[position] * np.float32(math.sqrt(self.encoder.dim))
+        return weight, self.head.bias.detach().cpu().numpy()[position]
+
+    def _levels(self) -> list[int]:
+        return [level for level in range(self.tree.n_levels) if self.tree.sizes[level] <= self.config.max_nodes]
+
+    def _resolution(
+        self, level: int, E: np.ndarray | None, above: torch.nn.Linear | None
+    ) -> tuple[np.ndarray, torch.nn.Linear]:
+        """Learn one level, or take it from the checkpoint; return the embeddings after it and its scorers."""
+        stage = f"resolution-{level}"
+        head = torch.nn.Linear(self.encoder.dim, self.tree.sizes[level]).to(self.encoder.device)
+        if self.checkpoint is not None and self.checkpoint.has(stage):
+            return self._restore(self.checkpoint.load(stage, mmap=False), head), head
+        if E is None:
+            E = self.encoder.embed(self.tokens, progress=self.progress)
+        begun = time.perf_counter()
+        R = self._relevance(level)
+        alive = self._alive(level, E, above)
+        self._start(head, level, E, R, alive)
+        started = time.perf_counter()
+        steps, tokens = self._learn(head, level, R, alive)
+        learned = time.perf_counter()
+        E = self.encoder.embed(self.tokens, progress=self.progress)
+        done = time.perf_counter()
+        self.report.append(
+            Resolution(len(head.bias), steps, tokens, started - begun, learned - started, done - learned)
+        )
+        if self.checkpoint is not None:
+            self.checkpoint.save(stage, self._arrays(head, E))
+        return E, head
+
+    # What is learned, on which nodes
+
+    def _relevance(self, level: int) -> sp.csr_matrix:
+        if self.config.relevance == "none":
+            return self.tree.lift(self.Y, level)
+        return relevance(self.tree, self.Y, level, normalize=self.config.relevance == "induce-l1")
+
+    def _alive(self, level: int, E: np.ndarray, above: torch.nn.Linear | None) -> sp.csr_matrix | None:
+        """Return the parents (texts, nodes above) whose children a text is trained on; None is all (eqs. 7, 8)."""
+        if level == 0 or self.config.negatives == "all":
+            return None
+        true = self.tree.lift(self.Y, level - 1)
+        if self.config.negatives == "tfn" or above is None:
+            return true
+        k = min(self.config.negatives_beam, self.tree.sizes[level - 1])
+        found = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in self._scores(E, above)])
+        ptr = np.arange(0, found.size + 1, k)
+        predicted = sp.csr_matrix((np.ones(found.size, np.float32), found.ravel(), ptr), shape=true.shape)
+        either = (true + predicted).tocsr()
+        either.data[:] = 1.0
+        return either
+
+    def _scores(self, E: np.ndarray, head: torch.nn.Linear) -> Iterator[torch.Tensor]:
+        with torch.inference_mode():
+            for first in range(0, len(E), _AT_A_TIME):
+                block = torch.from_numpy(E[first : first + _AT_A_TIME]).to(self.encoder.device)
+                yield head(block * math.sqrt(self.encoder.dim))
+
+    # Where the scorers start
+
+    def _start(
+        self, head: torch.nn.Linear, level: int, E: np.ndarray, R: sp.csr_matrix, alive: sp.csr_matrix | None
+    ) -> None:
+        """Set the scorers to the linear solution on the current embeddings (eq. 11), or to small random ones."""
+        if not self.config.bootstrap:
+            generator = torch.Generator().manual_seed(self.seed + level)
+            with torch.no_grad():
+                head.weight.copy_(torch.randn(head.weight.shape, generator=generator) / self.encoder.dim)
+                head.bias.fill_(-1.0)
+            return
+        W = newton.solve_level(
+            torch.from_numpy(E).to(self.encoder.device), R, alive, self.tree.starts[level],
+            cost=self.config.bootstrap_cost, alpha=self.config.alpha, progress=self.progress,
+        )  # fmt: skip
+        with torch.no_grad():
+            head.weight.copy_(W[:-1].T / math.sqrt(self.encoder.dim))
+            head.bias.copy_(W[-1])
+
+    # How they learn
+
+    def _learn(
+        self, head: torch.nn.Linear, level: int, R: sp.csr_matrix, alive: sp.csr_matrix | None
+    ) -> tuple[int, int]:
+        """Train encoder and scorers together; return the number of steps and tokens."""
+        config, encoder, device = self.config, self.encoder, self.encoder.device
+        targets = DeviceRows(R, device)
+        alive_rows = None if alive is None else DeviceRows(alive, device)
+        parents = torch.from_numpy(self.tree.parents[level].astype(np.int64)).to(device)
+        lengths, scale, n_tokens = self.tokens.lengths, math.sqrt(encoder.dim), 0
+
+        def work(
+            ids: torch.Tensor, mask: torch.Tensor | None, R: torch.Tensor, parents_alive: Any, n: Any
+        ) -> torch.Tensor:
+            """Add the gradients of some texts; all arguments are tensors of fixed shapes."""
+            with encoder.autocast():
+                e = F.normalize(encoder(ids, mask), dim=1) * scale  # (texts, d)
+                scores = head(F.dropout(e, config.dropout))  # (texts, nodes)
+            let_through = None if parents_alive is None else parents_alive[:, parents]
+            loss = weighted(config.loss, scores.float(), R, let_through, config.alpha).sum() / n
+            loss.backward()
+            return loss.detach()
+
+        recorder = Recorder(work, record=config.record and device.type == "cuda")
+
+        def backward(rows: np.ndarray) -> torch.Tensor:
+            """Add the gradients of a batch, in as many pieces as memory wants."""
+            nonlocal n_tokens
+            pieces = [rows[piece] for piece in by_budget(lengths[rows], encoder.training_budget)]
+            n, total = torch.tensor(float(len(rows)), device=device), torch.zeros((), device=device)
+            for some in pieces:
+                batch = self.flat.batch(some)
+                n_tokens += batch.ids.numel()
+                parents_alive = None if alive_rows is None else alive_rows.dense(some)
+                loss = recorder(batch.ids, batch.mask, targets.dense(some), parents_alive, n, is_alone=len(pieces) == 1)
+                total += loss
+            return total
+
+        per_epoch = math.ceil(len(self.kept) / config.batch_size)
+        n_steps = math.ceil(self._epochs(level) * per_epoch)
+        if n_steps == 0:
+            return 0, 0
+        encoder.model.train()
+        if config.recompute:
+            encoder.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        watch = _EarlyStop(self, head, R, per_epoch) if len(self.held) else None
+        groups = [
+            Group(list(encoder.model.parameters()), config.rate, config.weight_decay, config.clip),
+            Group(list(head.parameters()), config.head_rate),
+        ]
+        devices = [device] if device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices), own_stream(device):
+                torch.manual_seed(self.seed + level)
+                done = optimise(
+                    groups, self._batches(level), backward, n_steps=n_steps, warmup=config.warmup,
+                    stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch,
+                )  # fmt: skip
+        finally:
+            encoder.model.eval()
+        if watch is not None:
+            watch.restore()
+        return done, n_tokens
+
+    def _epochs(self, level: int) -> float:
+        return self.config.epochs_at(level, len(self._levels()))
+
+    def _batches(self, level: int) -> Iterator[np.ndarray]:
+        lengths, epoch = self.tokens.lengths[self.kept], 0
+        while True:
+            rng = np.random.default_rng((self.seed, level, epoch))
+            for batch in training_batches(lengths, self.config.batch_size, rng):
+                yield self.kept[batch]
+            epoch += 1
+
+    # What a finished resolution leaves
+
+    def _arrays(self, head: torch.nn.Linear, E: np.ndarray) -> dict[str, np.ndarray]:
+        state = {f"encoder.{name}": tensor for name, tensor in self.encoder.model.state_dict().items()}
+        state |= {"head.weight": head.weight.detach(), "head.bias": head.bias.detach()}
+        return {name: tensor.cpu().numpy() for name, tensor in state.items()} | {"embeddings": E}
+
+    def _restore(self, arrays: dict[str, np.ndarray], head: torch.nn.Linear) -> np.ndarray:
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        E = tensors.pop("embeddings").numpy()
+        head.load_state_dict({"weight": tensors.pop("head.weight"), "bias": tensors.pop("head.bias")})
+        self.encoder.model.load_state_dict({name.removeprefix("encoder."): t for name, t in tensors.items()})
+        return E
+
+
+class _EarlyStop:
+    """Look at texts kept from training after every epoch; keep the best state and end when it stops getting better."""
+
+    def __init__(self, run: Finetuning, head: torch.nn.Linear, R: sp.csr_matrix, per_epoch: int):
+        self.run, self.head, self.per_epoch = run, head, per_epoch
+        self.truth = R[run.held]
+        self.tokens = run.tokens.take(run.held)
+        self.best, self.waited = -1.0, 0
+        self.state: list[dict[str, torch.Tensor]] = []
+
+    def __call__(self, step: int) -> bool:
+        if step % self.per_epoch:
+            return False
+        quality = self._quality()
+        if quality > self.best:
+            modules = (self.run.encoder.model, self.head)
+            self.best, self.waited = quality, 0
+            self.state = [{k: v.detach().clone() for k, v in m.state_dict().items()} for m in modules]
+            return False
+        self.waited += 1
+        return self.waited >= self.run.config.patience
+
+    def _quality(self) -> float:
+        """Return the mean precision at 1, 3 and 5."""
+        E = self.run.encoder.embed(self.tokens)
+        k = min(max(_DEPTHS), self.truth.shape[1])
+        top = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in self.run._scores(E, self.head)])
+        rows = np.repeat(np.arange(len(top)), k)
+        hits = np.asarray(self.truth[rows, top.ravel()] > 0).reshape(top.shape)
+        return float(np.mean([hits[:, :depth].mean() for depth in _DEPTHS]))
+
+    def restore(self) -> None:
+        """Go back to the best state."""
+        if self.state:
+            self.run.encoder.model.load_state_dict(self.state[0])
+            self.head.load_state_dict(self.state[1])
+
+
+def _hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the texts into those to learn from and those to watch."""
+    held = np.sort(np.random.default_rng(seed).permutation(n)[: int(share * n)])
+    return np.setdiff1d(np.arange(n), held), held
