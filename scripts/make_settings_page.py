@@ -92,6 +92,7 @@ def _range(rules: Any) -> str:
 
 def _kind(name: str) -> str:
     words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+    words["float or none"] = "number or none"
     lists = {"tuple[int, ...]": "list of whole numbers", "tuple[float, ...]": "list of numbers"}
     return (words | lists).get(name, name)
 

@@ -228,8 +228,10 @@ class FinetuneConfig(Checked):
     alpha: float = option(1.0, "weight of a node that is not relevant (α)", low=0.0)
     bootstrap: bool = option(True, "start each resolution's scorers at the linear solution on the current embeddings")
     bootstrap_cost: float = option(1.0, "weight of the loss in that solution (C)", low=0.0)
-    held_out: float = option(0.0, "share of the texts kept from training to stop early", low=0.0, high=0.5)
-    patience: int = option(1, "epochs without gain on those texts before a resolution ends", low=1)
+    held_out: float = option(
+        0.05, "share of the texts kept from fine-tuning, to stop early and to weigh the embedding", low=0.0, high=0.5
+    )
+    patience: int = option(2, "epochs without gain on those texts before a resolution ends", low=1)
     record: bool = option(False, "record steps as CUDA graphs, which spares a small encoder the wait for Python")
     recompute: bool = option(False, "keep no activations but recompute them: slower, far less memory")
 
@@ -261,10 +263,15 @@ class NeuralConfig(ModelConfig):
         "what the ranker sees: tf-idf and embedding (both), or one of them",
         choices=("both", "encoder", "tfidf"),
     )
-    embedding_weight: float = option(1.0, "length of the embedding beside tf-idf rows of length one", low=0.001)
-    head_weight: float = option(
-        0.3,
-        "share that the encoder's own scorers have in a label's score; 0 leaves all to the ranker",
+    embedding_weight: float | None = option(
+        None,
+        "length of the embedding beside tf-idf rows of length one; none chooses it on texts kept from fine-tuning, and "
+        "leaves the encoder out if tf-idf alone does better there",
+        low=0.001,
+    )
+    head_weight: float | None = option(
+        None,
+        "share that the encoder's own scorers have in a label's score; 0 leaves all to the ranker, none chooses it",
         low=0.0,
         high=1.0,
     )
@@ -282,9 +289,15 @@ def describe(cls: type) -> list[tuple[str, str, Any, str]]:
             rows += [(f"{spec.name}.{key}", *rest) for key, *rest in describe(type(default))]
         else:
             hint = hints[spec.name]
-            kind = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+            kind = _kind(hint)
             rows.append((spec.name, kind, default, spec.metadata.get("doc", "")))
     return rows
+
+
+def _kind(hint: Any) -> str:
+    if isinstance(hint, types.UnionType):
+        return f"{typing.get_args(hint)[0].__name__} or none"
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
@@ -362,8 +375,9 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
         return _as_bool(name, value)
     if hint in (int, float):
         return _as_number(name, value, hint)
-    if isinstance(hint, types.UnionType):
-        return value
+    if isinstance(hint, types.UnionType):  # a number or nothing
+        is_nothing = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if is_nothing else _coerce(name, value, typing.get_args(hint)[0])
     if hint is str and not isinstance(value, str):
         raise BadConfig(f"{name} must be text, but is {value!r}")
     return value
@@ -402,6 +416,8 @@ def _check_range(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     if isinstance(value, tuple):
         for part in value:
             _check_range(name, part, rules)
+        return
+    if value is None:
         return
     choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
     if choices and value not in choices:

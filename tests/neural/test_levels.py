@@ -188,7 +188,10 @@ def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any
     np.testing.assert_allclose(once(True), once(False), atol=1e-4)
 
 
-def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(encoder: Encoder, corpus: Any) -> None:
+def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
     config = FinetuneConfig(epochs=(20.0,), batch_size=16, rate=0.0, head_rate=0.0, held_out=0.25, patience=2)
     run = finetuning(encoder, corpus, config)
     run.embeddings()
@@ -196,3 +199,10 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(encoder: Enco
     assert len(run.held) == len(run.tokens) // 4
     assert not set(run.held) & set(run.kept)
     assert [step.steps for step in run.report] == [3 * per_epoch] * 2  # nothing is learned, so two epochs are waited
+
+
+def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run.embeddings()
+    assert len(run.held) == 0
+    assert len(run.kept) == len(run.tokens)

@@ -141,3 +141,48 @@ def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: p
     monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
     with pytest.raises(MissingExtra, match=r"pip install 'umpteen\[transformers\]'"):
         make().fit(corpus[0], corpus[1])
+
+
+# How much the embedding counts
+
+
+def test_an_encoder_that_does_not_help_is_left_out(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts say it all in words that occur, and the encoder learns nothing: tf-idf wins on held-out texts."""
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    texts, lists, _ = make_corpus(400, seed=3)
+    frozen = FINETUNE | {"epochs": (0.0,), "bootstrap": False, "held_out": 0.25}
+    model = make(finetune=frozen, encoder=dict(make().encoder, tokens=4)).fit(texts, lists)
+    assert model.neural_ is None
+    assert model.config_.features == "tfidf"
+    plain = make(features="tfidf").fit(texts, lists).topk(texts[:20], 3)
+    np.testing.assert_array_equal(model.topk(texts[:20], 3).labels, plain.labels)
+
+
+def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the words of a new text never occurred, so only what the encoder has learned of its topic is left."""
+    from umpteen.models import weighing
+
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    tried: list[float] = []
+    ranked = weighing._ranked
+
+    def watched(features: Any, dense: np.ndarray, *rest: Any) -> Any:
+        tried.append(float(np.linalg.norm(dense[0])))
+        return ranked(features, dense, *rest)
+
+    monkeypatch.setattr(weighing, "_ranked", watched)
+    texts, lists, _ = make_corpus(400, seed=4)
+    blind = {"max_features": 2}  # tf-idf that knows two words
+    model = make(finetune=FINETUNE | {"held_out": 0.25}, tfidf=blind).fit(texts, lists)
+    np.testing.assert_allclose(tried, weighing._WEIGHTS, atol=1e-4)
+    assert model.neural_ is not None
+    assert model.config_.embedding_weight in weighing._WEIGHTS[1:]
+    assert model.config_.head_weight in weighing._SHARES
+
+
+def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
+    model = make(embedding_weight=0.7, head_weight=0.0).fit(corpus[0], corpus[1])
+    assert (model.config_.embedding_weight, model.config_.head_weight) == (0.7, 0.0)
+    assert model.neural_.head is None
+    usual = make().fit(corpus[0], corpus[1])  # too few texts to choose on
+    assert (usual.config_.embedding_weight, usual.config_.head_weight) == (0.4, 0.3)

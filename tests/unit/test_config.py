@@ -121,6 +121,15 @@ def test_settings_cannot_be_changed_in_place():
         TreeConfig().branching = 3
 
 
+def test_a_number_that_may_be_none():
+    assert NeuralConfig(head_weight="none").head_weight is None
+    assert NeuralConfig(head_weight="0.25").head_weight == 0.25
+    with pytest.raises(BadConfig, match="head_weight must be at most 1"):
+        NeuralConfig(head_weight=2)
+    with pytest.raises(BadConfig, match="head_weight must be a number"):
+        NeuralConfig(head_weight="")
+
+
 def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
     """Draw what a field may be, from its own rules."""
     low, high, choices = (spec.metadata.get(rule) for rule in ("low", "high", "choices"))
@@ -133,6 +142,8 @@ def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
         return st.integers(int(low), 1000)
     if isinstance(default, float):
         return st.floats(low, high or 1e6)
+    if default is None:
+        return st.none() | st.floats(low, high or 1e6)
     if isinstance(default, tuple):
         return st.lists(st.integers(1, 99), max_size=4)
     return st.text(max_size=5)

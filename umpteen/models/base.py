@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,14 +30,14 @@ from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.features.tfidf import Tfidf
-from umpteen.heads import LinearTree, settle
+from umpteen.heads import LinearTree
 from umpteen.metrics import evaluate
 from umpteen.models import folder
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
-from umpteen.models.training import Training, clear_stages
+from umpteen.models.training import Training, clear_stages, settled
 from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree
 
@@ -145,9 +144,8 @@ class Model(Contract):
         """
         config = self.config
         matrix, targets = read_targets(Y, label_names)
-        rows, tfidf, neural = self._fit_rows(readable(X), matrix, config, progress, checkpoint)
-        linear, search = settle(rows.mean_features, config.linear, config.search)
-        config = replace(config, linear=linear, search=search)
+        rows, tfidf, neural, config = self._fit_rows(readable(X), matrix, config, progress, checkpoint)
+        config = settled(config, rows)
         name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
         heads = Training(rows, matrix, config, tree, name_vectors, progress, checkpoint).heads()
         self._take(folder.Parts(config, targets, tfidf, rows.n_features, heads, neural))
@@ -156,10 +154,10 @@ class Model(Contract):
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
-    ) -> tuple[Rows, Tfidf | None, folder.Neural | None]:
-        """Learn how inputs become rows; return the rows of these inputs and what made them."""
+    ) -> tuple[Rows, Tfidf | None, folder.Neural | None, Any]:
+        """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
         tfidf, features = fit_tfidf(X, matrix, config, progress)
-        return Rows.of(features), tfidf, None
+        return Rows.of(features), tfidf, None, config
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""
@@ -202,12 +200,12 @@ class Model(Contract):
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Search the trees and merge what they find."""
         if len(self.heads_) == 1:
-            return _search(self.heads_[0], rows, k, beam, wanted, threads)
+            return search_tree(self.heads_[0], rows, k, beam, wanted, threads)
         return merge(self._proposals(rows, k, beam, wanted, threads), self.config_.ensemble, k)
 
     def _proposals(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> list[TopK]:
         """Let every tree propose enough labels for the best k of several rankings."""
-        return [_search(head, rows, proposed(k), beam, wanted, threads) for head in self.heads_]
+        return [search_tree(head, rows, proposed(k), beam, wanted, threads) for head in self.heads_]
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels: ``pairs`` is a sparse matrix whose entries say which labels of which rows.
@@ -391,7 +389,9 @@ def proposed(k: int) -> int:
     return max(2 * k, _PROPOSED)
 
 
-def _search(head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
+def search_tree(
+    head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
+) -> TopK:
     """Search one tree, and put label numbers in place of its positions."""
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
     top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,9 +23,11 @@ from umpteen.config import ModelConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput
-from umpteen.heads import LinearTree, train
+from umpteen.heads import LinearTree, settle, train
 from umpteen.store import Checkpoint, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, pifa, pifa_dense
+
+AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 FINETUNING = "finetuning"  # folder of the stages of an encoder
@@ -119,6 +122,12 @@ def _by_texts(rows: Rows, targets: sp.csr_matrix, keep: int, threads: int) -> sp
     """Return what labels look like by their texts: tf-idf and embedding with equal weight if there are both."""
     by_words = pifa(rows.sparse, targets, keep=keep, threads=threads)
     return both(by_words, pifa_dense(rows.dense, targets)) if rows.n_dense else by_words
+
+
+def settled(config: AnyConfig, rows: Rows) -> AnyConfig:
+    """Replace ``auto`` by what suits the rows."""
+    linear, search = settle(rows.mean_features, config.linear, config.search)
+    return replace(config, linear=linear, search=search)
 
 
 def clear_stages(checkpoint: str | os.PathLike[str]) -> None:

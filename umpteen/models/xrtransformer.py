@@ -38,6 +38,7 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
 from umpteen.models.inputs import is_texts, readable
 from umpteen.models.training import FINETUNING, tree_arrays, tree_from
+from umpteen.models.weighing import USUAL, choose
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint, fingerprint
 from umpteen.tree import LabelTree, build, pifa, resolutions
@@ -69,7 +70,6 @@ class XRTransformer(Model):
         "linear.eps": 0.03,
         "linear.max_iter": 40,
         "linear.threshold": 0.05,
-        "embedding_weight": 0.4,
     }
     config_class = NeuralConfig
 
@@ -108,11 +108,11 @@ class XRTransformer(Model):
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
-    ) -> tuple[Rows, Tfidf | None, Neural | None]:
+    ) -> tuple[Rows, Tfidf | None, Neural | None, NeuralConfig]:
         _check_texts(X)
         tfidf, features = fit_tfidf(X, matrix, config, progress)
         if config.features == "tfidf":
-            return Rows.of(features), tfidf, None
+            return Rows.of(features), tfidf, None, config
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
@@ -120,11 +120,18 @@ class XRTransformer(Model):
             run = _finetuning(encoder, tokens, features, matrix, config, progress, checkpoint)
             E, scorers = run.embeddings(), run.label_scorers()
         self.finetuning_ = run.report
-        head = None if scorers is None or not config.head_weight else DenseHead.rounded(*scorers, head_post(config))
-        neural = Neural(SavedEncoder(config.encoder, encoder=encoder), head)
+        head = None if scorers is None else DenseHead.rounded(*scorers, head_post(config))
         if config.features == "encoder":
-            return Rows.of(sp.csr_matrix(E)), None, neural
-        return Rows.of(features, E * np.float32(config.embedding_weight)), tfidf, neural
+            weight, share = 1.0, USUAL[1] if config.head_weight is None else config.head_weight
+        else:
+            weight, share = choose(features, E, matrix, head, run.held, config, progress)
+        if not weight:  # what the encoder adds does not help
+            return Rows.of(features), tfidf, None, replace(config, features="tfidf")
+        config = replace(config, embedding_weight=weight, head_weight=share)
+        neural = Neural(SavedEncoder(config.encoder, encoder=encoder), head if share else None)
+        if config.features == "encoder":
+            return Rows.of(sp.csr_matrix(E)), None, neural, config
+        return Rows.of(features, E * np.float32(weight)), tfidf, neural, config
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""

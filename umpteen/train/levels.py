@@ -31,6 +31,7 @@ from umpteen.train.rows import DeviceRows
 from umpteen.tree import LabelTree, relevance
 
 _AT_A_TIME = 8_192  # texts scored at a time
+_FEWEST_HELD = 200  # texts that are kept from training; with fewer, none are
 _DEPTHS = (1, 3, 5)  # places that early stopping looks at
 
 
@@ -292,6 +293,7 @@ class _EarlyStop:
 
 
 def _hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the texts into those to learn from and those to watch."""
-    held = np.sort(np.random.default_rng(seed).permutation(n)[: int(share * n)])
+    """Split the texts into those to learn from and those to watch; very few to watch would tell nothing."""
+    n_held = int(share * n) if int(share * n) >= _FEWEST_HELD else 0
+    held = np.sort(np.random.default_rng(seed).permutation(n)[:n_held])
     return np.setdiff1d(np.arange(n), held), held
