@@ -30,6 +30,7 @@ NEURAL_SETTINGS: dict[str, Any] = {
     "finetune.epochs": (0.3,),
     "finetune.batch_size": 32,
     "finetune.rate": 3e-4,
+    "finetune.held_out": 0.0,  # the two weights below are given, so there is nothing to choose
     "embedding_weight": 0.8,
     "head_weight": 0.0,
 }
