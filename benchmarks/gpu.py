@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rates = commands.add_parser("rates")
     rates.add_argument("--steps", type=int, default=150)
     rates.add_argument("--compile", default="auto")
-    rates.add_argument("--record", action="store_true")
+    rates.add_argument("--record", default=True, action=argparse.BooleanOptionalAction)
     data = commands.add_parser("data")
     data.add_argument("folder", type=Path)
     data.add_argument("--encoder", required=True)
@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data.add_argument("--config", type=Path, help="a JSON file of settings")
     data.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     data.add_argument("--json", type=Path)
+    data.add_argument("--save", type=Path, help="keep the model in this folder")
     options = parser.parse_args(arguments)
     if options.command == "rates":
         show_rates(options.steps, compile_=options.compile, record=options.record)
@@ -216,6 +217,8 @@ def show_data(options: argparse.Namespace) -> None:
         rate = step.tokens / max(step.train_s, 1e-9) / 1e6
         print(f"{step.nodes:,} nodes: {step.steps:,} steps, {rate:.2f} M tokens/s", flush=True)
     memory = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
+    if options.save:
+        model.save(options.save)
     print(f"{'all, from raw text to a trained model':45} {total:8.1f} s; GPU memory {memory:.1f} GB", flush=True)
     record = {"stages": stages.seconds, "seconds": total, "gpu_memory_gb": memory, "settings": settings}
     for split in options.splits.split(","):

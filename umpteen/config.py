@@ -232,7 +232,9 @@ class FinetuneConfig(Checked):
         0.05, "share of the texts kept from fine-tuning, to stop early and to weigh the embedding", low=0.0, high=0.5
     )
     patience: int = option(2, "epochs without gain on those texts before a resolution ends", low=1)
-    record: bool = option(False, "record steps as CUDA graphs, which spares a small encoder the wait for Python")
+    record: bool = option(
+        True, "on a GPU, record steps and replay them, which spares a small encoder the wait for Python"
+    )
     recompute: bool = option(False, "keep no activations but recompute them: slower, far less memory")
 
     def __post_init__(self) -> None:

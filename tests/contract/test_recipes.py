@@ -131,9 +131,9 @@ def test_a_single_row_takes_the_same_values_as_a_batch(small: Small, rows: sp.cs
     for normalize in (True, False):
         model = small("xr-linear", normalize=normalize).fit(rows, made.Y)
         for X in (rows * 3.0, rows.astype(np.float64)):
-            batch = model._rows(X)
+            batch = model._rows(X, 1)
             for i in range(0, len(made), 50):
-                one = model._rows(X[i])
+                one = model._rows(X[i], 1)
                 start, stop = batch.indptr[i], batch.indptr[i + 1]
                 np.testing.assert_array_equal(one.data, batch.data[start:stop])
                 np.testing.assert_array_equal(one.indices, batch.indices[start:stop])

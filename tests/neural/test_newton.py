@@ -54,6 +54,19 @@ def test_both_solvers_end_at_the_same_objective(cost: float) -> None:
     np.testing.assert_allclose(objective(X, Y, ours, cost), objective(X, Y, theirs, cost), rtol=0.01)
 
 
+def test_a_label_of_few_rows_is_solved_too() -> None:
+    """Two thousand negatives pull at the bias; what one positive asks for is small beside that, but it is the label."""
+    rng = np.random.default_rng(3)
+    X, _ = problem(2_000, 30, 1, seed=3)
+    Y = sp.lil_matrix((len(X), 6), dtype=np.float32)
+    for label in range(6):
+        Y[rng.choice(len(X), 1 + label // 2, replace=False), label] = 1.0
+    Y, starts = Y.tocsr(), np.array([0, 6])
+    ours = newton.solve_level(torch.from_numpy(X), Y, None, starts).numpy()
+    theirs = dual(X, Y, starts, None, 1.0)
+    np.testing.assert_allclose(objective(X, Y, ours, 1.0), objective(X, Y, theirs, 1.0), rtol=0.01)
+
+
 def test_with_hardly_any_regularisation_newton_is_the_more_exact_one() -> None:
     X, Y = problem(300, 20, 24, seed=1)
     starts = np.array([0, 24])

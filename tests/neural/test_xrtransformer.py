@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 import umpteen
 from umpteen import XRLinear, XRTransformer
 from umpteen.errors import BadConfig, BadInput, MissingExtra
+from umpteen.features.encoder import Encoder
 
 from .conftest import make_corpus
 
@@ -186,3 +188,19 @@ def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
     assert model.neural_.head is None
     usual = make().fit(corpus[0], corpus[1])  # too few texts to choose on
     assert (usual.config_.embedding_weight, usual.config_.head_weight) == (0.4, 0.3)
+
+
+def test_threads_of_a_call_reach_the_encoder(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(finetune={"epochs": (0.0,), "bootstrap": False}).fit(corpus[0], corpus[1])
+    seen, real = [], Encoder.embed
+
+    def embed(self: Encoder, *given: Any, **named: Any) -> np.ndarray:
+        seen.append(torch.get_num_threads())
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Encoder, "embed", embed)
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        model.topk(corpus[0][:3], 2, threads=threads)
+    assert seen == [1, 2]
+    assert torch.get_num_threads() == before

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from umpteen.config import EncoderConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory
+from umpteen.features.attention import use_given_masks
 from umpteen.features.locate import locate
 from umpteen.features.pooling import Pooling
 from umpteen.features.tokens import Tokens, by_budget, tokenize
@@ -47,6 +48,7 @@ class Encoder:
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.device = pick_device(config.device)
         self.model = model.to(self.device).eval()
+        use_given_masks(self.model)
         self.pooling = Pooling.parse(config.pooling, model.config.num_hidden_layers, tokenizer.cls_token_id)
         self._check_length()
         if self.is_compiled:
@@ -167,7 +169,7 @@ class FlatTokens:
     def batch(self, rows: np.ndarray) -> Batch:
         """Return the tokens of some texts, padded to one length."""
         longest = max(int(self.lengths[rows].max(initial=0)), 1)
-        width = -(-longest // _MULTIPLE) * _MULTIPLE
+        width = padded(longest, is_recorded=self.device.type == "cuda")
         chosen = torch.from_numpy(rows).to(self.device)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
         at = first + torch.arange(width, device=self.device)  # (rows, width)
@@ -175,6 +177,20 @@ class FlatTokens:
         ids = self.ids[at.clamp(max=max(len(self.ids) - 1, 0))] if len(self.ids) else torch.zeros_like(at)
         is_full = bool((self.lengths[rows] == width).all())
         return Batch(torch.where(mask, ids, self.pad).long(), None if is_full else mask)
+
+
+def padded(length: int, *, is_recorded: bool) -> int:
+    """Round a length up to a multiple of 8, and by up to an eighth if steps of one length are recorded.
+
+    Examples
+    --------
+    >>> [padded(length, is_recorded=False) for length in (5, 60, 70, 300)]
+    [8, 64, 72, 304]
+    >>> [padded(length, is_recorded=True) for length in (5, 60, 70, 300)]
+    [8, 64, 80, 320]
+    """
+    step = max(_MULTIPLE, 1 << max(0, (length - 1).bit_length() - 3)) if is_recorded else _MULTIPLE
+    return -(-length // step) * step
 
 
 def pick_device(wanted: str) -> torch.device:

@@ -24,7 +24,7 @@ def solve(
     cost: torch.Tensor,
     *,
     start: torch.Tensor | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float = 1e-2,
     max_iter: int = 40,
 ) -> torch.Tensor:
     """Train one scorer per column of ``positive`` over all rows of ``X``.
@@ -40,7 +40,8 @@ def solve(
     start
         Weights (d, labels) to begin with; zero without.
     tolerance
-        Stop when every gradient is at most this share of the gradient at zero.
+        Stop when every gradient is at most this share of the gradient at zero, times the share of the rarer side: what
+        the few positives of a label ask for is small beside the thousands that ask for a lower bias.
 
     Returns
     -------
@@ -49,17 +50,29 @@ def solve(
     sign = torch.where(positive, 1.0, -1.0).to(X.dtype)  # (n, L)
     W = X.new_zeros(X.shape[1], positive.shape[1]) if start is None else start.clone()  # (d, L)
     S = X @ W  # (n, L)
-    goal = tolerance * (2.0 * X.T @ (cost * sign)).norm(dim=0)  # (L,)
+    goal = tolerance * _rarer_share(positive, cost) * 2.0 * (X.T @ (cost * sign)).norm(dim=0)  # (L,)
+    found, left = W.clone(), torch.arange(W.shape[1], device=W.device)  # labels that are not done yet
     for _ in range(max_iter):
         active = cost * (sign * S < 1.0)  # (n, L)
-        gradient = W + 2.0 * X.T @ (active * (S - sign))  # (d, L)
-        open_ = gradient.norm(dim=0) > goal
-        if not bool(open_.any()):
-            break
-        direction = _conjugate_gradients(X, active, -gradient * open_)
+        gradient = W + 2.0 * (X.T @ (active * (S - sign)))  # (d, L)
+        is_open = gradient.norm(dim=0) > goal
+        found[:, left] = W
+        if not bool(is_open.any()):
+            return found
+        left, goal = left[is_open], goal[is_open]
+        W, S, sign, cost, active, gradient = (part[:, is_open] for part in (W, S, sign, cost, active, gradient))
+        direction = _conjugate_gradients(X, active, -gradient)
         step, S = _line_search(W, direction, S, X @ direction, sign, cost, gradient)
         W = W + step * direction
-    return W
+    found[:, left] = W
+    return found
+
+
+def _rarer_share(positive: torch.Tensor, cost: torch.Tensor) -> torch.Tensor:
+    """Return the share (labels,) of positives or of negatives among the rows that count, whichever is smaller."""
+    n = (cost > 0).sum(dim=0).clamp(min=1)
+    n_positive = (positive & (cost > 0)).sum(dim=0)
+    return torch.minimum(n_positive, n - n_positive).clamp(min=1) / n
 
 
 def solve_level(
@@ -131,7 +144,7 @@ def _conjugate_gradients(X: torch.Tensor, active: torch.Tensor, right: torch.Ten
     towards, size = residual.clone(), residual.square().sum(dim=0)  # (L,)
     goal = 0.01 * size
     for _ in range(_MOST_TURNS):
-        curved = towards + 2.0 * X.T @ (active * (X @ towards))  # (d, L)
+        curved = towards + 2.0 * (X.T @ (active * (X @ towards)))  # (d, L)
         alpha = size / (towards * curved).sum(dim=0).clamp(min=1e-30)
         v += alpha * towards
         residual -= alpha * curved

@@ -187,8 +187,8 @@ class Model(Contract):
         check_k(k)
         if beam is not None and (not isinstance(beam, (int, np.integer)) or beam < 1):
             raise BadInput(f"beam must be a whole number of at least 1, but is {beam!r}")
-        rows = self._rows(X)
         workers, wanted = self._workers(threads), None
+        rows = self._rows(X, workers)
         if allowed is not None:
             wanted = np.unique(self.targets_.ids(allowed))
             # every node on the way leads to an allowed label, so as many nodes as labels are enough
@@ -213,14 +213,15 @@ class Model(Contract):
         The result has the same pattern; the scores of several trees are averaged.
         """
         self._check_fitted()
-        rows, wanted = self._rows(X), as_csr(pairs, "pairs")
+        workers = self._workers(threads)
+        rows, wanted = self._rows(X, workers), as_csr(pairs, "pairs")
         if wanted.shape[1] != len(self.labels_):
             raise BadInput(
                 f"pairs has {wanted.shape[1]} columns but the model has {len(self.labels_)} labels; "
                 "pass one column per label"
             )
         check_rows_match(rows.indptr[1:], wanted, "X", "pairs")
-        return self._scored(rows, wanted, self._workers(threads))
+        return self._scored(rows, wanted, workers)
 
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         parts = [head.score_labels(rows, wanted, threads=threads) for head in self.heads_]
@@ -341,7 +342,7 @@ class Model(Contract):
     def _workers(self, threads: int | None) -> int:
         return n_threads(int(self.threads or 0) if threads is None else threads)
 
-    def _rows(self, X: Any) -> Rows:
+    def _rows(self, X: Any, threads: int) -> Rows:
         normalize = self.tfidf_ is None and self.config_.normalize
         if (row := Rows.of_one(X, self.n_features_in_, normalize=normalize)) is not None:
             return row
@@ -352,12 +353,12 @@ class Model(Contract):
             if len(X) == 1:
                 indices, values = self.tfidf_.transform_one(next(iter(X)))
                 return Rows.single(indices, values, self.n_features_in_)
-            return Rows.of(self.tfidf_.transform(X))
+            return Rows.of(self.tfidf_.transform(X, threads=threads))
         if self.tfidf_ is not None and not hasattr(X, "shape"):
             raise BadInput("this model was trained on texts; pass a list of str, or rows of its tf-idf")
         features = as_csr(X)
         self._check_n_features(features.shape[1], self.n_features_in_)
-        return Rows.of(normalize_rows(features, n_threads(self.threads)) if normalize else features)
+        return Rows.of(normalize_rows(features, threads) if normalize else features)
 
 
 def fit_tfidf(

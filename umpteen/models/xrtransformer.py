@@ -141,16 +141,16 @@ class XRTransformer(Model):
 
     # Prediction
 
-    def _rows(self, X: Any) -> Rows:
+    def _rows(self, X: Any, threads: int) -> Rows:
         X = readable(X)
         if not is_texts(X):
             raise BadInput("this model reads texts; pass a list of str")
         if self.neural_ is None:
-            return super()._rows(X)
-        E = self.embed(X)
+            return super()._rows(X, threads)
+        E = self.embed(X, threads=threads)
         if self.tfidf_ is None:
             return Rows.of(sp.csr_matrix(E))
-        return Rows.of(self.tfidf_.transform(X), E * np.float32(self.config_.embedding_weight))
+        return Rows.of(self.tfidf_.transform(X, threads=threads), E * np.float32(self.config_.embedding_weight))
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Let the ranker and the encoder's own scorers propose labels, and weigh what they say."""
@@ -177,12 +177,12 @@ class XRTransformer(Model):
             return rows.dense / np.float32(self.config_.embedding_weight)
         return rows.data.reshape(len(rows), -1)
 
-    def embed(self, texts: Any, *, progress: Progress = silent) -> np.ndarray:
+    def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""
         self._check_fitted()
         if self.neural_ is None:
             raise BadInput("this model was trained on tf-idf alone and has no encoder")
-        with encoders().on_threads(int(self.threads or 0)):
+        with encoders().on_threads(self._workers(threads)):
             encoder = self.neural_.encoder.get()
             return encoder.embed(encoder.tokenize(list(texts)), progress=progress)
 

@@ -266,11 +266,12 @@ def _document(config: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 def _claim(folder: Path) -> bool:
     """Make sure the folder is there, and say whether it was made now."""
-    if folder.is_dir():
-        return False
-    if folder.exists():
-        raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name")
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        if folder.is_dir():  # another writer may have made it just now
+            return False
+        raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name") from None
     return True
 
 

@@ -106,7 +106,8 @@ class Finetuning:
         started = time.perf_counter()
         steps, tokens = self._learn(head, level, R, alive)
         learned = time.perf_counter()
-        E = self.encoder.embed(self.tokens, progress=self.progress)
+        if steps:
+            E = self.encoder.embed(self.tokens, progress=self.progress)
         done = time.perf_counter()
         self.report.append(
             Resolution(len(head.bias), steps, tokens, started - begun, learned - started, done - learned)
