@@ -90,9 +90,8 @@ class Lab:
         """Compare encoders that learned labels in clusters of a size, at once, not from coarse to fine."""
         n_labels, rows = self.train.Y.shape[1], []
         for size in CLUSTER_SIZES:
-            nodes = -(-n_labels // size)
-            finest = {"finetune.levels": (nodes,)} if size > 1 else {"finetune.branching": n_labels}
-            alone, beside = self.alone_and_beside({"finetune.max_nodes": nodes, **finest})
+            at_once = {"finetune.cluster": size, "finetune.branching": n_labels, "finetune.max_nodes": n_labels}
+            alone, beside = self.alone_and_beside(at_once)
             rows += [
                 {"case": f"{size}", "size": size, "features": "encoder"} | alone,
                 {"case": f"{size}, with tf-idf", "size": size, "features": "both"} | beside,

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ModelConfig, NeuralConfig, describe
+from umpteen.config import ModelConfig, NetModelConfig, NeuralConfig, describe, describe_all
 from umpteen.models import RECIPES
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -40,8 +40,18 @@ known name.
 NEURAL = """\
 ## Recipes with an encoder
 
-[`xr-transformer`](recipes/xr-transformer.md) has all of the above, for its ranker, and these. `encoder` alone may be a
-name: `XRTransformer(encoder="minilm")`, `--encoder minilm`. `--device` is `encoder.device`.
+[`xr-transformer`](recipes/xr-transformer.md) and [`x-transformer`](recipes/x-transformer.md) have all of the above, for
+their ranker, and these. `encoder` alone may be a name: `XRTransformer(encoder="minilm")`, `--encoder minilm`.
+`--device` is `encoder.device`.
+"""
+
+NETS = """\
+## Recipes that are networks
+
+[`lightxml`](recipes/lightxml.md), [`cascadexml`](recipes/cascadexml.md),
+[`cascadexml-dismec`](recipes/cascadexml-dismec.md) and [`full`](recipes/full.md) have the settings of linear recipes
+(`tfidf` and `tree` for their clusters, the others for a ranker), `encoder`, the two weights of the section above, and
+these.
 """
 
 PRESETS = """\
@@ -57,6 +67,8 @@ def page() -> str:
     own = [row for row in describe(NeuralConfig) if row[0] not in linear]
     parts = [HEAD, "## Whole model\n", *_tables(ModelConfig, describe(ModelConfig), "##")]
     parts += [NEURAL, *_tables(NeuralConfig, own, "###")]
+    shared = linear | {key for key, *_ in own}
+    parts += [NETS, *_tables(NetModelConfig, [row for row in describe(NetModelConfig) if row[0] not in shared], "###")]
     return "\n".join([*parts, PRESETS, _presets()])
 
 
@@ -100,7 +112,7 @@ def _kind(name: str) -> str:
 def _presets() -> str:
     lines = ["| recipe | differs from the defaults in |", "|---|---|"]
     for name, recipe in RECIPES.items():
-        changed = [key for key, *_ in describe(NeuralConfig) if key in recipe.preset]
+        changed = [key for key, *_ in describe_all() if key in recipe.preset]
         changes = [f"`{key}` = `{_json(recipe.preset[key])}`" for key in changed]
         lines.append(f"| [`{name}`](recipes/{name}.md) | {', '.join(changes) or 'nothing: it is the default'} |")
     return "\n".join(lines) + "\n"

@@ -199,6 +199,7 @@ class FinetuneConfig(Checked):
         "Empty: one resolution per factor of branching", low=2
     )  # fmt: skip
     branching: int = option(64, "how much finer each resolution is", low=2)
+    cluster: int = option(1, "labels per node at the finest resolution, where levels is empty", low=1)
     max_nodes: int = option(32_768, "the finest resolution to learn has at most this many nodes", low=2)
     epochs: tuple[float, ...] = option(
         (1.0, 4.0), "passes over the texts at each resolution; the last number serves the finest one", low=0.0
@@ -241,8 +242,7 @@ class FinetuneConfig(Checked):
         super().__post_init__()
         if not self.epochs:
             raise BadConfig("epochs is empty; name at least one number of passes, such as 1,4")
-        if list(self.levels) != sorted(set(self.levels)):
-            raise BadConfig(f"levels must grow from coarse to fine, but are {', '.join(map(str, self.levels))}")
+        _check_growing(self.levels)
 
     def epochs_at(self, level: int, n_levels: int) -> float:
         """Return the passes at one of so many resolutions.
@@ -257,18 +257,13 @@ class FinetuneConfig(Checked):
 
 
 @dataclass(frozen=True)
-class NeuralConfig(ModelConfig):
-    """Everything a recipe with an encoder needs."""
+class EncodedConfig(ModelConfig):
+    """What all recipes with an encoder share: a linear recipe's settings for their ranker, and the encoder."""
 
-    features: str = option(
-        "both",
-        "what the ranker sees: tf-idf and embedding (both), or one of them",
-        choices=("both", "encoder", "tfidf"),
-    )
     embedding_weight: float | None = option(
         None,
-        "length of the embedding beside tf-idf rows of length one; none chooses it on texts kept from fine-tuning, and "
-        "leaves the encoder out if tf-idf alone does better there",
+        "length of the embedding beside tf-idf rows of length one; none lets xr-transformer choose it on texts kept "
+        "from fine-tuning, and leave the encoder out if tf-idf alone does better there",
         low=0.001,
     )
     head_weight: float | None = option(
@@ -278,7 +273,110 @@ class NeuralConfig(ModelConfig):
         high=1.0,
     )
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+
+
+@dataclass(frozen=True)
+class NeuralConfig(EncodedConfig):
+    """Everything XR-Transformer needs."""
+
+    features: str = option(
+        "both",
+        "what the ranker sees: tf-idf and embedding (both), or one of them",
+        choices=("both", "encoder", "tfidf"),
+    )
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+
+
+@dataclass(frozen=True)
+class NetConfig(Checked):
+    """A network that scores labels itself: its levels, and how all of them learn at once."""
+
+    kind: str = option(
+        "cascade",
+        "scorers of several levels (cascade), or one per label, trained in pieces without an optimiser's state (full)",
+        choices=("cascade", "full"),
+    )
+    levels: tuple[int, ...] = option(
+        (), "clusters at each level above the labels, coarse to fine. Empty: chosen by depth and branching", low=2
+    )
+    depth: int = option(1, "levels, the labels' included, where levels is empty", low=1)
+    branching: int = option(8, "how much finer each level is, where levels is empty", low=2)
+    few_labels: int = option(0, "up to so many labels, they are all scored and there are no clusters", low=0)
+    pooling: str = option(
+        "",
+        "what each level reads of the encoder, separated by commas, such as cls@5+6,cls@8,cls@12; one serves all. "
+        "Empty: the first token of deeper and deeper layers",
+    )
+    dropout: tuple[float, ...] = option(
+        (0.1,), "share of what a level reads that is dropped in training; the last number serves all deeper levels",
+        low=0.0, high=0.95,
+    )  # fmt: skip
+    bottleneck: int = option(
+        0, "width that a text's vector is brought to at the last of several levels; 0 leaves it as it is", low=0
+    )
+    beam: tuple[int, ...] = option(
+        (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1
+    )
+    score: str = option(
+        "product",
+        "the score of a label: those of all levels on its path multiplied, or that of the last level",
+        choices=("product", "last"),
+    )
+    epochs: float = option(10.0, "passes over the texts", low=0.0)
+    batch_size: int = option(64, "texts per step", low=1)
+    rate: float = option(1e-4, "learning rate of the encoder", low=0.0)
+    head_rate: float = option(1e-3, "learning rate of everything else", low=0.0)
+    schedule: str = option(
+        "linear",
+        "how rates change: fall linearly, stay constant, or constant with a cosine at both ends (plateau); all but "
+        "constant rise first",
+        choices=("linear", "constant", "plateau"),
+    )
+    warmup: float = option(0.06, "share of the steps in which rates rise", low=0.0, high=1.0)
+    weight_decay: float = option(0.01, "weight decay of the encoder", low=0.0)
+    head_decay: float = option(0.0, "weight decay of everything else", low=0.0)
+    clip: float = option(1.0, "longest gradient of the encoder; 0 sets no bound", low=0.0)
+    average_from: float = option(
+        1.0, "share of the steps after which weights are averaged (SWA); 1 averages none", low=0.0, high=1.0
+    )
+    record: bool = option(True, "on a GPU, record steps and replay them: a small encoder waits for Python otherwise")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("dropout", "beam"):
+            if not getattr(self, name):
+                raise BadConfig(f"{name} is empty; name at least one number")
+        _check_growing(self.levels)
+
+    def at(self, values: tuple[float, ...], level: int) -> float:
+        """Return the value for a level of a list whose last one serves the rest.
+
+        Examples
+        --------
+        >>> NetConfig().at((0.2, 0.3), 5)
+        0.3
+        """
+        return values[min(level, len(values) - 1)]
+
+
+@dataclass(frozen=True)
+class NetModelConfig(EncodedConfig):
+    """Everything a recipe needs whose network scores labels itself."""
+
+    ranker: bool = option(False, "train a ranker on tf-idf and what the network makes of a text, after the network")
+    net: NetConfig = field(default_factory=NetConfig)
+
+
+def describe_all() -> list[tuple[str, str, Any, str]]:
+    """List the settings of all recipes, each once."""
+    rows = {row[0]: row for cls in (NeuralConfig, NetModelConfig) for row in reversed(describe(cls))}
+    order = [key for cls in (NeuralConfig, NetModelConfig) for key, *_ in describe(cls)]
+    return [rows[key] for key in dict.fromkeys(order)]
+
+
+def _check_growing(levels: tuple[int, ...]) -> None:
+    if list(levels) != sorted(set(levels)):
+        raise BadConfig(f"levels must grow from coarse to fine, but are {', '.join(map(str, levels))}")
 
 
 def describe(cls: type) -> list[tuple[str, str, Any, str]]:

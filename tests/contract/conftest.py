@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from umpteen.config import NeuralConfig
+from umpteen.config import EncodedConfig, NetModelConfig
 from umpteen.data.labels import Labels
 from umpteen.models import RECIPES, Model, create
 
@@ -23,10 +23,22 @@ LEARN = {
     "tree.kind": "halving", "encoder.tokens": 16, "encoder.device": "cpu", "finetune.branching": 8,
     "finetune.epochs": (1.0, 1.0), "finetune.batch_size": 100, "finetune.rate": 1e-3, "finetune.head_rate": 1e-2,
 }  # fmt: skip
-NEURAL = [name for name, recipe in RECIPES.items() if issubclass(recipe.config_class, NeuralConfig)]
+LEARN_AT_ONCE = {
+    "encoder.tokens": 16, "encoder.device": "cpu", "net.levels": (6, 15), "net.pooling": "mean", "net.beam": (4,),
+    "net.dropout": (0.1,), "net.epochs": 8.0, "net.batch_size": 32, "net.rate": 3e-3, "net.head_rate": 3e-2,
+}  # fmt: skip
+NEURAL = [name for name, recipe in RECIPES.items() if issubclass(recipe.config_class, EncodedConfig)]
+NETS = [name for name in NEURAL if issubclass(RECIPES[name].config_class, NetModelConfig)]
 LINEAR = [name for name in RECIPES if name not in NEURAL]
 _NO_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="torch is not installed")
 ALL = [*LINEAR, *(pytest.param(name, marks=_NO_TORCH) for name in NEURAL)]
+
+
+def learning(recipe: str) -> dict[str, Any]:
+    """Return settings with which a recipe learns made data in a second or two."""
+    if recipe not in NETS:
+        return LEARN
+    return LEARN_AT_ONCE | ({"net.head_rate": 1.0} if recipe == "full" else {})
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,8 @@ def settings_of(request: pytest.FixtureRequest) -> Callable[[str], dict[str, Any
     def get(recipe: str) -> dict[str, Any]:
         if recipe in LINEAR:
             return SMALL
-        return SMALL | LEARN | {"encoder.name": str(request.getfixturevalue("encoder_folder"))}
+        encoder = {"encoder.name": str(request.getfixturevalue("encoder_folder"))}
+        return SMALL | encoder | learning(recipe)
 
     return get
 

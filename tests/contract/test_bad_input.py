@@ -88,15 +88,16 @@ def test_data_that_cannot_be_trained_on(X: Any, Y: Any, message: str) -> None:
         ([b"red", b"green", b"blue"], LISTS, "text 0 is bytes"),
         (["", "!", "?"], LISTS, "no word n-gram in any of 3 texts; pass texts with words"),
         ([], [], "X has 0 samples; pass at least one row"),
-        (np.eye(3), LISTS, "xr-transformer reads texts; pass a list of str, or use xr-linear for feature rows"),
-        (sp.csr_matrix(np.eye(3)), LISTS, "xr-transformer reads texts"),
-        ([[1, 2], [3, 4], [4, 5]], LISTS, "xr-transformer reads texts"),
+        (np.eye(3), LISTS, "reads texts; pass a list of str, or use xr-linear for feature rows"),
+        (sp.csr_matrix(np.eye(3)), LISTS, "reads texts"),
+        ([[1, 2], [3, 4], [4, 5]], LISTS, "reads texts"),
     ],
 )
+@pytest.mark.parametrize("recipe", ["xr-transformer", "lightxml"])
 def test_texts_that_cannot_be_trained_on(
-    small: Callable[..., Model], encoder_folder: Path, X: Any, Y: Any, message: str
+    small: Callable[..., Model], encoder_folder: Path, recipe: str, X: Any, Y: Any, message: str
 ) -> None:
-    model = small("xr-transformer")
+    model = small(recipe)
     with pytest.raises(BadInput, match=message):
         model.fit(X, Y)
     assert not hasattr(model, "heads_")

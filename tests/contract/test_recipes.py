@@ -15,7 +15,7 @@ from umpteen import LabelTree
 from umpteen.models import RECIPES, Model
 from umpteen.shortlist import TopK
 
-from .conftest import LINEAR, N_LABELS, SMALL, Made, make
+from .conftest import LINEAR, N_LABELS, NETS, SMALL, Made, make
 
 Fitted = Callable[[str], Model]
 Small = Callable[..., Model]
@@ -23,6 +23,8 @@ Files = Callable[[Path], dict[str, bytes]]
 Inputs = Callable[[str], Any]
 
 FLOOR = {"xr-linear": 95.0, "parabel": 95.0, "bonsai": 95.0, "plt": 95.0, "dismec": 95.0, "xr-transformer": 95.0}
+FLOOR |= {"x-transformer": 95.0, "cascadexml-dismec": 95.0}
+FLOOR |= {"lightxml": 90.0, "cascadexml": 90.0, "full": 90.0}  # these see no words, only what the encoder makes of them
 
 
 def same(one: TopK, two: TopK) -> None:
@@ -143,7 +145,7 @@ def test_a_single_row_takes_the_same_values_as_a_batch(small: Small, rows: sp.cs
 def test_duplicate_rows_get_the_same_answer(recipe: str, fitted: Fitted, held_out: Made) -> None:
     top = fitted(recipe).topk([held_out.texts[0]] * 200, 5)
     assert (top.labels == top.labels[0]).all()
-    assert (top.scores == top.scores[0]).all()
+    np.testing.assert_allclose(top.scores, np.tile(top.scores[0], (200, 1)), rtol=0 if recipe in LINEAR else 1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -331,9 +333,13 @@ def test_a_model_of_numbered_columns_has_no_names(recipe: str, small: Small, mad
 
 def test_a_given_tree_is_used(recipe: str, small: Small, made: Made, held_out: Made, tmp_path: Path) -> None:
     tree = LabelTree.from_groups([list(range(i, i + 10)) for i in range(0, N_LABELS, 10)])
+    if recipe == "full":
+        with pytest.raises(umpteen.errors.BadConfig, match="full scores every label and has no use for a tree"):
+            small(recipe).fit(made.texts, made.Y, tree=tree)
+        return
     model = small(recipe, **{"tree.kind": "given"}).fit(made.texts, made.Y, tree=tree)
     assert model.describe()["levels"] == [6, N_LABELS]
-    assert model.evaluate(held_out.texts, held_out.Y)["P@1"] > FLOOR[recipe]
+    assert model.evaluate(held_out.texts, held_out.Y)["P@1"] > (FLOOR[recipe] if recipe not in NETS else 60.0)
     same(model.topk(held_out.texts, 5), _reopened(model, tmp_path).topk(held_out.texts, 5))
 
 
@@ -349,7 +355,7 @@ def test_describe_says_what_differs(recipe: str, fitted: Fitted) -> None:
     assert facts["labels"] == N_LABELS
     assert facts["settings"]["tree.leaf_size"] == SMALL["tree.leaf_size"]
     assert facts["levels"][-1] == N_LABELS
-    assert (len(facts["levels"]) > 1) == (recipe != "dismec")
+    assert (len(facts["levels"]) > 1) == (recipe not in ("dismec", "full"))
     assert facts["weights"] > 0
 
 

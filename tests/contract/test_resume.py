@@ -40,7 +40,8 @@ class Watcher:
     @property
     def trained(self) -> list[str]:
         """Stages of training, not those of reading the texts."""
-        return [stage for stage in self.stages if "level" in stage or "fine-tuning" in stage]
+        kinds = ("level", "fine-tuning", "training the network")
+        return [stage for stage in self.stages if any(kind in stage for kind in kinds)]
 
 
 def interrupt(model: Model, made: Made, stage: str, checkpoint: Path | None, *, when_done: bool = False) -> None:

@@ -24,7 +24,7 @@ from umpteen.config import EncoderConfig, TreeConfig
 from umpteen.errors import BadConfig, NotFitted
 from umpteen.models import RECIPES, Model
 
-from .conftest import LEARN, LINEAR, SMALL, Made
+from .conftest import LEARN, LINEAR, NETS, SMALL, Made
 
 # No check is expected to fail; one that is would be listed here by name, with its reason.
 EXPECTED_FAILURES: dict[str, str] = {}
@@ -50,7 +50,8 @@ def test_clone_keeps_the_parameters_and_forgets_the_training(
 ) -> None:
     given = {"tree": {"leaf_size": 8}, "seed": 3}
     if recipe not in LINEAR:
-        given |= {"encoder": small(recipe).encoder, "finetune": {"epochs": (1.0,)}}
+        given["encoder"] = small(recipe).encoder
+        given |= {"net": {"epochs": 0.5}} if recipe in NETS else {"finetune": {"epochs": (1.0,)}}
     model = RECIPES[recipe](**given).fit(made.texts, made.lists)
     copy = clone(model)
     assert copy.get_params() == model.get_params()
@@ -180,6 +181,7 @@ def test_a_model_inside_another(rows: sp.csr_matrix, made: Made) -> None:
 
 def test_a_fitted_model_can_be_pickled(recipe: str, fitted: Callable[[str], Model], made: Made) -> None:
     model = fitted(recipe)
+    model.score_labels(made.texts, made.Y)  # a model keeps what this works out
     expected = model.topk(made.texts, 3).scores
     for copy in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
         np.testing.assert_array_equal(copy.topk(made.texts, 3).scores, expected)

@@ -16,7 +16,7 @@ import importlib, json, pkgutil, sys, tempfile
 import numpy as np
 import umpteen, umpteen.kernels
 from umpteen.models import create, warmup
-from contract.conftest import LEARN, LINEAR, NEURAL, SMALL, make
+from contract.conftest import LEARN, LINEAR, NETS, NEURAL, SMALL, learning, make
 
 def compiled():
     found = {}
@@ -36,8 +36,9 @@ encoder = {"encoder.name": sys.argv[1], **LEARN}
 flat = {**SMALL, **encoder, "tree.kind": "auto"}
 jobs = [(recipe, s) for recipe in LINEAR for s in ({}, SMALL, {**SMALL, "linear.negatives": "man"})]
 if sys.argv[1]:
-    jobs += [(recipe, {**s, "features": f}) for recipe in NEURAL for f in ("both", "encoder")
+    jobs += [(recipe, {**s, "features": f}) for recipe in NEURAL if recipe not in NETS for f in ("both", "encoder")
              for s in (flat, {**SMALL, **encoder})]
+    jobs += [(recipe, {**SMALL, **learning(recipe), "encoder.name": sys.argv[1], "net.epochs": 0.5}) for recipe in NETS]
 for recipe, settings in jobs:
     model = create(recipe, settings).fit(data.texts, data.lists)
     X = X if X is not None else model.tfidf_.transform(data.texts)

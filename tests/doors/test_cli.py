@@ -605,14 +605,14 @@ def test_a_model_of_embeddings_alone_reads_texts(data: Path, encoder_folder: Pat
 
 
 def test_recipes_and_settings_are_listed() -> None:
-    from umpteen.config import ModelConfig, NeuralConfig, describe
+    from umpteen.config import ModelConfig, describe, describe_all
     from umpteen.models import RECIPES
 
     listed = json.loads(run("recipes", "--json").stdout)
     assert [row["recipe"] for row in listed] == list(RECIPES)
     assert all(row["doc"] for row in listed)
     assert all(name in run("recipes").stdout for name in RECIPES)
-    keys = [key for key, *_ in describe(NeuralConfig)]
+    keys = [key for key, *_ in describe_all()]
     assert {key for key, *_ in describe(ModelConfig)} < set(keys)
     assert [row["key"] for row in json.loads(run("settings", "--json").stdout)] == keys
     assert all(key in run("settings").stdout for key in keys)
@@ -620,7 +620,7 @@ def test_recipes_and_settings_are_listed() -> None:
     assert of_recipe["linear.loss"] == "logistic"
     assert list(of_recipe) == [key for key, *_ in describe(ModelConfig)]
     neural = json.loads(run("settings", "--json", "--recipe", "xr-transformer").stdout)
-    assert [row["key"] for row in neural] == keys
+    assert [row["key"] for row in neural] == [key for key, *_ in describe(RECIPES["xr-transformer"].config_class)]
     assert {row["key"]: row["default"] for row in neural}["tree.kind"] == "auto"
     assert run("settings", "--recipe", "ptl").exit_code == 2
 

@@ -206,3 +206,10 @@ def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
     run.embeddings()
     assert len(run.held) == 0
     assert len(run.kept) == len(run.tokens)
+
+
+def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(cluster=PER_TOPIC, epochs=(0.2,), batch_size=16))
+    run.embeddings()
+    assert [step.nodes for step in run.report] == [TREE.sizes[0]]
+    assert run.label_scorers() is None

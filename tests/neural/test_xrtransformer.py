@@ -187,7 +187,7 @@ def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
     assert (model.config_.embedding_weight, model.config_.head_weight) == (0.7, 0.0)
     assert model.neural_.head is None
     usual = make().fit(corpus[0], corpus[1])  # too few texts to choose on
-    assert (usual.config_.embedding_weight, usual.config_.head_weight) == (0.4, 0.3)
+    assert (usual.config_.embedding_weight, usual.config_.head_weight) == (0.6, 0.2)
 
 
 def test_threads_of_a_call_reach_the_encoder(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,15 @@ from umpteen.config import (
     FinetuneConfig,
     LinearConfig,
     ModelConfig,
+    NetConfig,
+    NetModelConfig,
     NeuralConfig,
     SearchConfig,
     StoreConfig,
     TfidfConfig,
     TreeConfig,
     describe,
+    describe_all,
     difference,
     from_dict,
     to_dict,
@@ -220,6 +223,21 @@ def test_epochs_and_levels_must_make_sense():
         FinetuneConfig(epochs=())
     with pytest.raises(BadConfig, match="levels must grow from coarse to fine, but are 64, 8"):
         FinetuneConfig(levels=(64, 8))
+
+
+def test_the_numbers_of_a_network_must_make_sense():
+    with pytest.raises(BadConfig, match="beam is empty; name at least one number"):
+        NetConfig(beam=())
+    with pytest.raises(BadConfig, match="dropout is empty"):
+        NetConfig(dropout=())
+    with pytest.raises(BadConfig, match="levels must grow from coarse to fine, but are 64, 8"):
+        NetConfig(levels=(64, 8))
+
+
+def test_all_settings_are_listed_once():
+    keys = [key for key, *_ in describe_all()]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == {key for cls in (NeuralConfig, NetModelConfig) for key, *_ in describe(cls)}
 
 
 def test_describe_covers_every_field():

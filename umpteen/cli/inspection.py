@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, megabytes
-from umpteen.config import NeuralConfig, describe
+from umpteen.config import EncodedConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
 
@@ -69,7 +69,7 @@ def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
 
 def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -> None:
     """Print every setting with its default, that of the recipe if one is named."""
-    rows = describe(NeuralConfig)
+    rows = describe_all()
     if recipe is not None:
         from umpteen.models import create
 
@@ -88,7 +88,7 @@ def recipe_names(text: str | None) -> list[str]:
     if text is None:
         from umpteen.models import RECIPES
 
-        return [name for name, recipe in RECIPES.items() if not issubclass(recipe.config_class, NeuralConfig)]
+        return [name for name, recipe in RECIPES.items() if not issubclass(recipe.config_class, EncodedConfig)]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise BadConfig(f"--recipes takes names separated by commas, but got '{text}'")

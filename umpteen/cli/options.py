@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import NeuralConfig, describe
+from umpteen.config import describe_all
 from umpteen.errors import BadConfig, BadInput, nearest
 
 DEFAULT_RECIPE = "xr-linear"
@@ -25,7 +25,7 @@ def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
     >>> spell_out(["data", "--tree.branching", "8", "--trees=3", "-o", "m"], ["--output"])
     ['data', '--set', 'tree.branching=8', '--set', 'trees=3', '-o', 'm']
     """
-    names = {key for key, *_ in describe(NeuralConfig)}
+    names = {key for key, *_ in describe_all()}
     spelled: list[str] = []
     rest = list(args)
     while rest:
@@ -111,7 +111,7 @@ def numbers(text: str, kind: type, what: str) -> tuple[Any, ...]:
 
 
 def _check_keys(settings: dict[str, Any]) -> None:
-    known = [key for key, *_ in describe(NeuralConfig)]
+    known = [key for key, *_ in describe_all()]
     for key in settings:
         if key not in known:
             hint = nearest(key, known) or "; umpteen settings lists them all"

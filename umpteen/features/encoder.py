@@ -99,17 +99,19 @@ class Encoder:
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Embed padded token numbers (texts, length); ``mask`` says which are no padding, None that all are."""
-        every = not self.pooling.is_last_only
+        return self.pooling(self.states(ids, mask, every=not self.pooling.is_last_only), ids, mask)
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor | None, *, every: bool = True) -> tuple[torch.Tensor, ...]:
+        """Return the states (texts, length, d) of every layer, the embedding layer first, or of the last alone."""
         given = None if mask is None else mask.long()
         out = self.model(input_ids=ids, attention_mask=given, output_hidden_states=every)
-        states = out.hidden_states if every else (out.last_hidden_state,)
-        return self.pooling(states, ids, mask)
+        return out.hidden_states if every else (out.last_hidden_state,)
 
     def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
         """Return the embeddings (texts, dim), float32, each of length one."""
         flat = FlatTokens(tokens, self.device, self.pad)
         out = np.zeros((len(tokens), self.dim), np.float32)
-        budget, done = self._budget(), 0
+        budget, done = self.budget, 0
         progress(stage, 0, len(tokens))
         was_training = self.model.training
         self.model.eval()
@@ -126,7 +128,7 @@ class Encoder:
     @property
     def training_budget(self) -> int:
         """How many tokens a forward and backward pass takes at a time."""
-        return self.config.batch_tokens or self._budget() // _FEWER_IN_TRAINING
+        return self.config.batch_tokens or self.budget // _FEWER_IN_TRAINING
 
     def files(self) -> dict[str, bytes]:
         """Return the encoder as files in Hugging Face layout, for the store."""
@@ -136,7 +138,9 @@ class Encoder:
             found = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
         return found
 
-    def _budget(self) -> int:
+    @property
+    def budget(self) -> int:
+        """How many tokens are read at a time where nothing is learned."""
         return _FEWER_IN_TRAINING * self.config.batch_tokens or _BUDGET[self.device.type]
 
     def _check_length(self) -> None:

@@ -27,7 +27,7 @@ from umpteen.tree import LabelTree, relevance
 
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
-_NEVER = np.float32(-1.0)  # margin of a label without a single training row: as low as an all-negative label
+_NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node that no row carries: it ranks last
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,19 @@ def train_levels(
 
 
 def _gathered(problem: Problem, chunks: list[tuple[_Job, Level]]) -> Level:
-    """Put a level together from its chunks."""
-    bias = np.full(int(problem.starts[-1]), _NEVER, np.float32)
+    """Put a level together from its chunks; of a node that no row carries nothing is known."""
+    never = _NEVER[problem.config.loss]
+    bias = np.full(int(problem.starts[-1]), never, np.float32)
     for job, part in chunks:
         bias[job.first : job.last] = part.bias
     names = ("features", "nodes", "values")
-    return Level(*(_join([getattr(part, name) for _, part in chunks]) for name in names), bias=bias)
+    level = Level(*(_join([getattr(part, name) for _, part in chunks]) for name in names), bias=bias)
+    is_carried = np.diff(problem.targets.indptr) > 0
+    if is_carried.all() or not problem.config.bias:
+        return level
+    bias[~is_carried] = never
+    kept = is_carried[level.nodes]
+    return Level(level.features[kept], level.nodes[kept], level.values[kept], bias)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ class LinearTree:
         self._by_chunk: dict[int, _Chunks] = {}
         self._settled: dict[tuple[int | None, int], np.ndarray] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is worked out on first use."""
+        return self.__dict__ | {"_by_chunk": {}, "_settled": {}}
+
     @classmethod
     def pack(
         cls,

@@ -7,6 +7,9 @@ dense rows; the dual kernel suits a CPU and sparse ones. Both end at the same mi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -61,7 +64,8 @@ def solve(
             return found
         left, goal = left[is_open], goal[is_open]
         W, S, sign, cost, active, gradient = (part[:, is_open] for part in (W, S, sign, cost, active, gradient))
-        direction = _conjugate_gradients(X, active, -gradient)
+        with _rough_products():  # a direction need not be exact, the gradient that decides when to stop is
+            direction = _conjugate_gradients(X, active, -gradient)
         step, S = _line_search(W, direction, S, X @ direction, sign, cost, gradient)
         W = W + step * direction
     found[:, left] = W
@@ -154,6 +158,17 @@ def _conjugate_gradients(X: torch.Tensor, active: torch.Tensor, right: torch.Ten
         towards = residual + (smaller / size.clamp(min=1e-30)) * towards
         size = smaller
     return v
+
+
+@contextmanager
+def _rough_products() -> Iterator[None]:
+    """Let a GPU multiply float32 matrices by its matrix units, which round the factors to 11 bits."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _line_search(

@@ -11,27 +11,35 @@ from umpteen.config import update
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile, nearest
 from umpteen.models.base import Model
+from umpteen.models.network import CascadeDiSMEC, CascadeXML, FullHead, LightXML
 from umpteen.models.warmup import warmup
 from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
-from umpteen.models.xrtransformer import XRTransformer
+from umpteen.models.xrtransformer import XRTransformer, XTransformer
 
 __all__ = [
     "PLT",
     "RECIPES",
     "Bonsai",
+    "CascadeDiSMEC",
+    "CascadeXML",
     "DiSMEC",
+    "FullHead",
+    "LightXML",
     "Model",
     "Parabel",
     "Progress",
     "XRLinear",
     "XRTransformer",
+    "XTransformer",
     "create",
     "load",
     "silent",
     "warmup",
 ]  # fmt: skip
 
-RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (XRLinear, Parabel, Bonsai, PLT, DiSMEC, XRTransformer)}
+_LINEAR = (XRLinear, Parabel, Bonsai, PLT, DiSMEC)
+_NEURAL = (XRTransformer, XTransformer, LightXML, CascadeXML, CascadeDiSMEC, FullHead)
+RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (*_LINEAR, *_NEURAL)}
 
 
 def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:

@@ -142,15 +142,21 @@ class Model(Contract):
             A folder for finished stages: the same call after an interruption goes on where it stopped. The
             stages are kept until ``save`` has written the model.
         """
-        config = self.config
         matrix, targets = read_targets(Y, label_names)
-        rows, tfidf, neural, config = self._fit_rows(readable(X), matrix, config, progress, checkpoint)
-        config = settled(config, rows)
-        name_vectors = None if config.tree.vectors == "pifa" else _name_vectors(tfidf, targets)
-        heads = Training(rows, matrix, config, tree, name_vectors, progress, checkpoint).heads()
-        self._take(folder.Parts(config, targets, tfidf, rows.n_features, heads, neural))
+        self._take(self._trained(readable(X), matrix, targets, tree, progress, checkpoint))
         self._checkpoint = checkpoint
         return self
+
+    def _trained(
+        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
+        checkpoint: Any,
+    ) -> folder.Parts:  # fmt: skip
+        """Train and return the parts of the model."""
+        rows, tfidf, neural, config = self._fit_rows(X, matrix, self.config, progress, checkpoint)
+        config = settled(config, rows)
+        by_name = name_vectors(tfidf, targets, config)
+        heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        return folder.Parts(config, targets, tfidf, rows.n_features, heads, neural)
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
@@ -192,10 +198,14 @@ class Model(Contract):
         if allowed is not None:
             wanted = np.unique(self.targets_.ids(allowed))
             # every node on the way leads to an allowed label, so as many nodes as labels are enough
-            beam = max(beam or self.config_.search.beam, min(k, len(wanted)))
+            beam = max(beam or self._usual_beam, min(k, len(wanted)))
         top = self._ranked(rows, k, beam, wanted, workers)
         top.label_names = self.targets_.names
         return top
+
+    @property
+    def _usual_beam(self) -> int:
+        return self.config_.search.beam
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Search the trees and merge what they find."""
@@ -308,7 +318,7 @@ class Model(Contract):
             "features": self.n_features_in_,
             "input": "texts" if self.tfidf_ is not None else "feature rows",
             "trees": len(self.heads_),
-            "levels": list(self.heads_[0].tree.sizes),
+            "levels": list(self.heads_[0].tree.sizes) if self.heads_ else [],
             "weights": sum(head.n_weights for head in self.heads_),
             "bytes": sum(array.nbytes for head in self.heads_ for array in head.arrays.values()),
         }
@@ -379,7 +389,10 @@ def fit_tfidf(
     return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
 
 
-def _name_vectors(tfidf: Tfidf | None, targets: Targets) -> sp.csr_matrix:
+def name_vectors(tfidf: Tfidf | None, targets: Targets, config: ModelConfig) -> sp.csr_matrix | None:
+    """Return the labels' names as rows, if the tree is to see them."""
+    if config.tree.vectors == "pifa":
+        return None
     if tfidf is None or targets.names is None:
         raise BadConfig("tree.vectors needs texts and label names; use pifa, or name the labels of texts")
     return tfidf.transform(targets.names)

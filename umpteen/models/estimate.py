@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig
+from umpteen.config import EncodedConfig, EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
 from umpteen.errors import MissingExtra
@@ -25,7 +25,7 @@ from umpteen.heads import settle
 from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
 from umpteen.models.inputs import is_texts
-from umpteen.tree import FEW_LABELS, resolutions, shape
+from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
 # Measured on one core of a 2024 server processor; other machines differ by a factor of two either way.
 _SECONDS_PER_LANE_STEP = 3e-9  # one feature against sixteen labels, product and update
@@ -81,6 +81,8 @@ class Estimate:
         per_row = size.n_nonzeros / max(n_rows, 1)
         steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row, config)
         training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config, n_labels)
+        if isinstance(config, NetModelConfig) and not config.ranker:
+            training, rows_per_chunk, labels_per_row = 0.0, 0.0, 0.0
         reading = size.n_bytes / _BYTES_PER_SECOND
         held = threads * (4 * LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
         weights = min(size.n_nonzeros * labels_per_row, _WEIGHTS_PER_NONZERO * n_labels * per_row)
@@ -152,21 +154,30 @@ class _Finetuning(NamedTuple):
 
 def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
     """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
-    if not isinstance(config, NeuralConfig) or config.features == "tfidf":
+    if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
         return _Finetuning(0.0, 0.0, "")
     sample, n_texts = _sample(X)
     tokens = n_texts * float(np.mean([min(config.encoder.tokens, n / _CHARACTERS_PER_TOKEN) for n in sample] or [0.0]))
     layers, width = _size_of_encoder(config.encoder)
     n_parameters = 12.0 * layers * width**2
-    sizes = resolutions(max(n_labels, 2), config.finetune)
-    epochs = sum(config.finetune.epochs_at(level, len(sizes)) for level in range(len(sizes)))
-    work = 2.0 * tokens * n_parameters * (_BACKWARD * epochs + len(sizes) + 1)  # the texts are embedded in between
+    passes, n_scorers = _passes(max(n_labels, 2), config)
     device = _device(config.encoder)
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
     n_bytes = 4.0 * width * n_texts
     if device == "cpu":
-        n_bytes += _BYTES_PER_PARAMETER * (n_parameters + width * max(sizes, default=0))
-    return _Finetuning(work / rate, n_bytes, device)
+        n_bytes += _BYTES_PER_PARAMETER * (n_parameters + width * n_scorers)
+    return _Finetuning(2.0 * tokens * n_parameters * passes / rate, n_bytes, device)
+
+
+def _passes(n_labels: int, config: ModelConfig) -> tuple[float, int]:
+    """Count the passes of all texts through the encoder, and the scorers that are trained with it."""
+    if isinstance(config, NetModelConfig):
+        return _BACKWARD * config.net.epochs + config.ranker, sum(network_levels(n_labels, config.net))
+    if not isinstance(config, NeuralConfig):
+        return 0.0, 0
+    sizes = resolutions(n_labels, config.finetune)
+    epochs = sum(config.finetune.epochs_at(level, len(sizes)) for level in range(len(sizes)))
+    return _BACKWARD * epochs + len(sizes) + 1, max(sizes, default=0)  # the texts are embedded in between
 
 
 def _size_of_encoder(config: EncoderConfig) -> tuple[int, int]:

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umpteen import store
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config import EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.data.labels import Labels
 from umpteen.errors import BadInput, BadModelFile, MissingExtra
 from umpteen.features.tfidf import Tfidf
 from umpteen.heads import DenseHead, LinearTree
 from umpteen.models.inputs import Targets
 from umpteen.models.training import tree_arrays, tree_from
+from umpteen.tree import LabelTree
 
 
 class Parts(NamedTuple):
@@ -35,10 +36,11 @@ class Parts(NamedTuple):
 
 
 class Neural(NamedTuple):
-    """What fine-tuning leaves: an encoder, and its own scorers if the labels were the finest resolution."""
+    """What learns with torch: an encoder, and its own scorers of the labels if it has any, or a whole network."""
 
     encoder: SavedEncoder
-    head: DenseHead | None
+    head: DenseHead | None = None
+    net: SavedNet | None = None
 
 
 class SavedEncoder:
@@ -91,6 +93,41 @@ class SavedEncoder:
             return room.Encoder.from_folder(folder, self.config)
 
 
+class SavedNet:
+    """A network that is built when it is first used.
+
+    Parameters
+    ----------
+    encoder
+        What it reads with.
+    tree
+        What it scores.
+    arrays
+        Its weights, the encoder's apart.
+    network
+        One that is in memory.
+    """
+
+    def __init__(
+        self, config: NetModelConfig, encoder: SavedEncoder, tree: LabelTree, arrays: Mapping[str, np.ndarray],
+        network: Any = None,
+    ):  # fmt: skip
+        self.config, self.encoder, self.tree, self.arrays, self._network = config, encoder, tree, arrays, network
+
+    def get(self) -> Any:
+        """Return the network."""
+        if self._network is None:
+            encoder = self.encoder.get()
+            from umpteen.nets import Network
+
+            self._network = Network(encoder, self.tree, self.config.net)
+            self._network.load(self.arrays)
+        return self._network
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_network": None}
+
+
 def encoders() -> Any:
     """Return the room of encoders, or say what is missing."""
     try:
@@ -112,6 +149,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
         if parts.neural.head is not None:
             arrays["head"] = parts.neural.head.arrays()
+        if parts.neural.net is not None:
+            arrays["net"] = {**parts.neural.net.arrays, **tree_arrays(parts.neural.net.tree)}
     settings = to_dict(parts.config)
     del settings["threads"]  # a property of the machine, not of the model
     meta = {
@@ -139,11 +178,14 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     n_features = int(meta["n_features"])
     labels = _labels(stored, int(meta["n_labels"]))
     heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(int(meta["trees"]))]
-    if not heads or any(head.tree.n_labels != len(labels) for head in heads):
+    has_net = "net" in stored.stems
+    if not (heads or has_net) or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
     tfidf = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf")) if "tfidf" in stored.stems else None
     neural = None
-    if isinstance(config, NeuralConfig) and config.features != "tfidf":
+    if isinstance(config, NetModelConfig):
+        neural = _network(stored, config, len(labels))
+    elif isinstance(config, NeuralConfig) and config.features != "tfidf":
         neural = _neural(stored, config)
     elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
@@ -157,6 +199,16 @@ def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
         head = DenseHead(arrays["weight"].astype(np.float32), np.array(arrays["bias"]), head_post(config))
     encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
     return Neural(encoder, head)
+
+
+def _network(stored: store.Stored, config: NetModelConfig, n_labels: int) -> Neural:
+    encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
+    arrays = stored.arrays("net")
+    tree = tree_from(arrays)
+    if tree.n_labels != n_labels:
+        raise BadInput(f"its network scores {tree.n_labels} labels, not {n_labels}")
+    weights = {name: array for name, array in arrays.items() if name not in tree_arrays(tree)}
+    return Neural(encoder, net=SavedNet(config, encoder, tree, weights))
 
 
 def head_post(config: NeuralConfig) -> str:

@@ -8,7 +8,7 @@ Knows the order of the work, not how a level is trained.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,15 +82,11 @@ class Training:
         return tree
 
     def _build(self, seed: int, progress: Progress) -> LabelTree:
-        config, threads = self.config.tree, n_threads(self.config.threads)
-        n_labels = self.targets.shape[1]
+        config, n_labels = self.config.tree, self.targets.shape[1]
         if config.kind == "none" or (config.kind == "auto" and n_labels <= FEW_LABELS):
             return LabelTree.flat(n_labels)
-        vectors = self.name_vectors
-        if config.vectors in ("pifa", "both"):
-            by_texts = _by_texts(self.rows, self.targets, config.max_features, threads)
-            vectors = by_texts if vectors is None else both(by_texts, vectors)
-        return build(vectors, config, seed=seed, threads=threads, progress=progress)
+        vectors = label_vectors(self.rows, self.targets, self.config, self.name_vectors)
+        return build(vectors, config, seed=seed, threads=n_threads(self.config.threads), progress=progress)
 
     def _named(self, number: int) -> Progress:
         if self.config.trees == 1:
@@ -137,6 +133,24 @@ def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
         Checkpoint(stages).clear()
     with suppress(OSError):
         folder.rmdir()
+
+
+def label_vectors(
+    rows: Rows, targets: sp.csr_matrix, config: ModelConfig, name_vectors: sp.csr_matrix | None
+) -> sp.csr_matrix:
+    """Return the vectors by which labels are clustered: from their texts, their names, or both."""
+    if config.tree.vectors == "names":
+        return name_vectors
+    by_texts = _by_texts(rows, targets, config.tree.max_features, n_threads(config.threads))
+    return by_texts if name_vectors is None else both(by_texts, name_vectors)
+
+
+def clustered(vectors: sp.csr_matrix, sizes: Sequence[int], config: ModelConfig, progress: Progress) -> LabelTree:
+    """Cluster label vectors into about as many nodes at each level as ``sizes`` says; the labels come last."""
+    above = [size for size in sizes if size < vectors.shape[0]]
+    counts = tuple(-(-size // before) for before, size in zip([1, *above], above, strict=False))
+    halving, threads = replace(config.tree, kind="halving"), n_threads(config.threads)
+    return build(vectors, halving, seed=config.seed, threads=threads, progress=progress, counts=counts)
 
 
 def tree_arrays(tree: LabelTree) -> dict[str, np.ndarray]:

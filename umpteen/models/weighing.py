@@ -22,9 +22,9 @@ from umpteen.models.ensemble_rules import merge
 from umpteen.models.training import Training, settled
 from umpteen.shortlist import TopK
 
-USUAL = (0.4, 0.3)  # where there are no texts to choose on
-_WEIGHTS = (0.0, 0.2, 0.4, 0.8)  # of the embedding; 0 is tf-idf alone
-_SHARES = (0.0, 0.15, 0.3, 0.5)  # of the encoder's own scorers
+USUAL = (0.6, 0.2)  # where there are no texts to choose on
+_WEIGHTS = (0.0, 0.3, 0.6, 1.0)  # of the embedding; 0 is tf-idf alone
+_SHARES = (0.0, 0.1, 0.2, 0.4)  # of the encoder's own scorers
 _MOST = 20_000  # texts that the quick rankers learn from
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen import __version__
 from umpteen.config import (
     EncoderConfig,
     FinetuneConfig,
@@ -24,7 +22,6 @@ from umpteen.config import (
     StoreConfig,
     TfidfConfig,
     TreeConfig,
-    to_dict,
 )  # fmt: skip
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
@@ -32,22 +29,21 @@ from umpteen.errors import BadInput
 from umpteen.features.tfidf import Tfidf
 from umpteen.features.tokens import Tokens
 from umpteen.heads import DenseHead
-from umpteen.models.base import Model, fit_tfidf, proposed
+from umpteen.models.base import fit_tfidf, proposed
+from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
-from umpteen.models.estimate import Estimate
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
-from umpteen.models.inputs import is_texts, readable
-from umpteen.models.training import FINETUNING, tree_arrays, tree_from
+from umpteen.models.training import clustered, tree_arrays, tree_from
 from umpteen.models.weighing import USUAL, choose
 from umpteen.shortlist import TopK
-from umpteen.store import Checkpoint, fingerprint
-from umpteen.tree import LabelTree, build, pifa, resolutions
+from umpteen.store import Checkpoint
+from umpteen.tree import LabelTree, pifa, resolutions
 
 if TYPE_CHECKING:
     from umpteen.train import Finetuning
 
 
-class XRTransformer(Model):
+class XRTransformer(EncodedModel):
     """A transformer fine-tuned level by level, then XR-Linear on tf-idf and its embeddings.
 
     Parameters
@@ -69,7 +65,7 @@ class XRTransformer(Model):
         "tree.kind": "auto",
         "linear.eps": 0.03,
         "linear.max_iter": 40,
-        "linear.threshold": 0.05,
+        "linear.threshold": 0.02,
     }
     config_class = NeuralConfig
 
@@ -109,7 +105,7 @@ class XRTransformer(Model):
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
     ) -> tuple[Rows, Tfidf | None, Neural | None, NeuralConfig]:
-        _check_texts(X)
+        self._check_texts(X)
         tfidf, features = fit_tfidf(X, matrix, config, progress)
         if config.features == "tfidf":
             return Rows.of(features), tfidf, None, config
@@ -117,7 +113,8 @@ class XRTransformer(Model):
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
             tokens = encoder.tokenize(list(X), progress=progress)
-            run = _finetuning(encoder, tokens, features, matrix, config, progress, checkpoint)
+            stages = self._stages(checkpoint, ("finetune",), tokens, features, matrix)
+            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
             E, scorers = run.embeddings(), run.label_scorers()
         self.finetuning_ = run.report
         head = None if scorers is None else DenseHead.rounded(*scorers, head_post(config))
@@ -133,18 +130,10 @@ class XRTransformer(Model):
             return Rows.of(sp.csr_matrix(E)), None, neural, config
         return Rows.of(features, E * np.float32(weight)), tfidf, neural, config
 
-    def estimate(self, X: Any, Y: Any) -> Estimate:
-        """Say what training would take: memory and time, before it starts."""
-        X = readable(X)
-        _check_texts(X)
-        return super().estimate(X, Y)
-
     # Prediction
 
     def _rows(self, X: Any, threads: int) -> Rows:
-        X = readable(X)
-        if not is_texts(X):
-            raise BadInput("this model reads texts; pass a list of str")
+        X = self._read(X)
         if self.neural_ is None:
             return super()._rows(X, threads)
         E = self.embed(X, threads=threads)
@@ -194,30 +183,29 @@ class XRTransformer(Model):
             facts |= {"encoder": self.config_.encoder.name, "embedding": self.n_features_in_ - n_terms}
         return facts
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = tags.input_tags.sparse = False
-        return tags
 
+class XTransformer(XRTransformer):
+    """An encoder fine-tuned once, on clusters of labels, then XR-Linear on tf-idf and its embeddings."""
 
-def _check_texts(X: Any) -> None:
-    if not is_texts(X):
-        raise BadInput("xr-transformer reads texts; pass a list of str, or use xr-linear for feature rows")
+    recipe = "x-transformer"
+    paper = "Chang, Yu, Zhong, Yang, Dhillon: X-Transformer (KDD 2020)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        **XRTransformer.preset,
+        "finetune.cluster": 64,
+        "finetune.branching": 32_768,
+        "finetune.relevance": "none",
+        "finetune.bootstrap": False,
+        "finetune.epochs": (5.0,),
+    }
 
 
 def _finetuning(
     encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig,
-    progress: Progress, checkpoint: Any,
+    progress: Progress, stages: Checkpoint | None,
 ) -> Finetuning:  # fmt: skip
     """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
     from umpteen.train import Finetuning
 
-    stages = None
-    if checkpoint is not None:
-        settings = {name: to_dict(config)[name] for name in ("encoder", "finetune", "tree", "seed")}
-        matrices = (part for m in (features, matrix) for part in (m.indptr, m.indices, m.data))
-        parts = (tokens.ptr, tokens.ids, *matrices)
-        stages = Checkpoint(Path(checkpoint, FINETUNING), fingerprint(__version__, settings, *parts))
     tree = _stored_tree(stages)
     if tree is None:
         tree = preliminary_tree(features, matrix, config, progress)
@@ -234,10 +222,5 @@ def preliminary_tree(
     features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig, progress: Progress = silent
 ) -> LabelTree:
     """Cluster the labels by their tf-idf rows: the levels are the resolutions of fine-tuning."""
-    threads = n_threads(config.threads)
-    sizes = resolutions(matrix.shape[1], config.finetune)
-    above = [size for size in sizes if size < matrix.shape[1]]
-    counts = tuple(-(-size // before) for before, size in zip([1, *above], above, strict=False))
-    vectors = pifa(features, matrix, keep=config.tree.max_features, threads=threads)
-    halving = replace(config.tree, kind="halving")
-    return build(vectors, halving, seed=config.seed, threads=threads, progress=progress, counts=counts)
+    vectors = pifa(features, matrix, keep=config.tree.max_features, threads=n_threads(config.threads))
+    return clustered(vectors, resolutions(matrix.shape[1], config.finetune), config, progress)

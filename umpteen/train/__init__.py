@@ -1,6 +1,7 @@
-"""How an encoder learns: the loop, the losses, and the resolutions it goes through."""
+"""How encoders and networks learn: the loop, the losses, resolutions one after the other, and all levels at once."""
 
+from umpteen.train.course import Course
 from umpteen.train.levels import Finetuning, Resolution
 from umpteen.train.loop import Group, optimise
 
-__all__ = ["Finetuning", "Group", "Resolution", "optimise"]
+__all__ = ["Course", "Finetuning", "Group", "Resolution", "optimise"]

@@ -25,7 +25,7 @@ from umpteen.features.tokens import Tokens, by_budget, training_batches
 from umpteen.heads import newton
 from umpteen.store import Checkpoint
 from umpteen.train.graphs import Recorder, own_stream
-from umpteen.train.loop import Group, optimise
+from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.losses import weighted
 from umpteen.train.rows import DeviceRows
 from umpteen.tree import LabelTree, relevance
@@ -87,7 +87,8 @@ class Finetuning:
         return weight, self.head.bias.detach().cpu().numpy()[position]
 
     def _levels(self) -> list[int]:
-        return [level for level in range(self.tree.n_levels) if self.tree.sizes[level] <= self.config.max_nodes]
+        last = self.tree.n_levels - (self.config.cluster > 1)  # clusters are to be learned, not the labels
+        return [level for level in range(last) if self.tree.sizes[level] <= self.config.max_nodes]
 
     def _resolution(
         self, level: int, E: np.ndarray | None, above: torch.nn.Linear | None
@@ -220,7 +221,8 @@ class Finetuning:
             with torch.random.fork_rng(devices), own_stream(device):
                 torch.manual_seed(self.seed + level)
                 done = optimise(
-                    groups, self._batches(level), backward, n_steps=n_steps, warmup=config.warmup,
+                    groups, self._batches(level), backward, n_steps=n_steps,
+                    rate=lambda step: rate_at(step, n_steps, "linear", config.warmup),
                     stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch,
                 )  # fmt: skip
         finally:

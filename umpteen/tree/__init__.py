@@ -1,7 +1,18 @@
 """Who is near whom: label vectors, clustering, and the tree itself."""
 
-from umpteen.tree.build import FEW_LABELS, build, resolutions, shape
+from umpteen.tree.build import FEW_LABELS, build, network_levels, resolutions, shape
 from umpteen.tree.embed import both, pifa, pifa_dense
 from umpteen.tree.tree import LabelTree, relevance
 
-__all__ = ["FEW_LABELS", "LabelTree", "both", "build", "pifa", "pifa_dense", "relevance", "resolutions", "shape"]
+__all__ = [
+    "FEW_LABELS",
+    "LabelTree",
+    "both",
+    "build",
+    "network_levels",
+    "pifa",
+    "pifa_dense",
+    "relevance",
+    "resolutions",
+    "shape",
+]

@@ -1,0 +1,243 @@
+"""Networks that score labels themselves, against plain references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+import umpteen
+from umpteen.config import NetConfig
+from umpteen.features.encoder import Encoder
+from umpteen.nets import Cascade, Full, Network, full
+from umpteen.nets.cascade import child_table
+from umpteen.train.course import _Average
+from umpteen.train.rows import DeviceRows
+from umpteen.tree import LabelTree
+
+from .conftest import make_corpus
+
+N_TEXTS, WIDTH = 5, 6
+
+
+class Given(torch.nn.Module):
+    """A reader of vectors that are known: token numbers say which."""
+
+    def __init__(self, vectors: list[torch.Tensor]):
+        super().__init__()
+        self.vectors = torch.nn.ParameterList(vectors)
+
+    @property
+    def widths(self) -> list[int]:
+        return [vector.shape[1] for vector in self.vectors]
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+        return [vector[ids[:, 0]] for vector in self.vectors]
+
+
+def tree_of(sizes: tuple[int, ...], n_labels: int, seed: int) -> LabelTree:
+    """Hang labels and nodes under random parents, every parent with at least one child."""
+    rng = np.random.default_rng(seed)
+    chain = []
+    for below, above in zip([n_labels, *sizes[::-1]], sizes[::-1], strict=False):
+        chain.append(rng.permutation(np.concatenate([np.arange(above), rng.integers(0, above, below - above)])))
+    return LabelTree.from_parents(*chain)
+
+
+def cascade(tree: LabelTree, seed: int = 0, **more: Any) -> Cascade:
+    torch.manual_seed(seed)
+    vectors = [torch.randn(N_TEXTS, WIDTH) for _ in tree.sizes]
+    net = Cascade(Given(vectors), tree, NetConfig(**{"dropout": (0.0,), "beam": (2,)} | more))
+    for scorer in net.scorers:
+        torch.nn.init.normal_(scorer.weight)
+        torch.nn.init.normal_(scorer.bias)
+    return net.eval()
+
+
+def margins(net: Cascade) -> list[torch.Tensor]:
+    """Score every node of every level."""
+    return [scorer.all(e) for scorer, e in zip(net.scorers, net.reader.vectors, strict=True)]
+
+
+IDS = torch.arange(N_TEXTS)[:, None]
+some_trees = st.tuples(st.integers(2, 4), st.integers(4, 9), st.integers(10, 30), st.integers(0, 10**6))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8))
+def test_the_table_of_children(counts: list[int]) -> None:
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    table = child_table(starts)
+    for row, first, last in zip(table, starts[:-1], starts[1:], strict=True):
+        assert row[row >= 0].tolist() == list(range(first, last))
+
+
+@settings(max_examples=30, deadline=None)
+@given(some_trees, st.integers(1, 4))
+def test_the_loss_is_that_of_the_children_of_the_best_and_of_the_true(shape: Any, beam: int) -> None:
+    top, middle, n_labels, seed = shape
+    tree = tree_of((top, middle), n_labels, seed)
+    net = cascade(tree, seed % 1_000, beam=(beam,))
+    Y = sp.csr_matrix(np.random.default_rng(seed).random((N_TEXTS, n_labels)) < 0.1, dtype=np.float32)
+    truth = [tree.lift(Y, level).toarray() > 0 for level in range(3)]
+    found = net.loss(IDS, None, [torch.from_numpy(right) for right in truth])
+    expected, alive = 0.0, [np.arange(top)] * N_TEXTS
+    for level, scores in enumerate(margins(net)):
+        losses = []
+        for text in range(N_TEXTS):
+            right = torch.from_numpy(truth[level][text][alive[text]]).float()
+            mine = scores[text][torch.from_numpy(alive[text])]
+            losses.append(F.binary_cross_entropy_with_logits(mine, right, reduction="none"))
+            order = torch.argsort(-(mine.sigmoid() + right), stable=True)[:beam]
+            chosen = alive[text][order.numpy()]
+            if level < 2:
+                starts = tree.starts[level + 1]
+                alive[text] = np.concatenate([np.arange(starts[node], starts[node + 1]) for node in chosen])
+        expected = expected + torch.cat(losses).mean()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("rule", ["product", "last"])
+def test_a_wide_beam_finds_the_best_of_all_labels(rule: str) -> None:
+    tree = tree_of((3, 8), 25, seed=4)
+    net = cascade(tree, score=rule)
+    scores = [scored.sigmoid() for scored in margins(net)]
+    nodes = [torch.from_numpy(tree.node_of(level).astype(np.int64)) for level in range(3)]
+    by_label = scores[2][:, nodes[2]]
+    if rule == "product":
+        by_label = by_label * scores[1][:, nodes[1]] * scores[0][:, nodes[0]]
+    places, found = net.topk(IDS, None, 7, [3, 8])
+    best = by_label.topk(7, dim=1)
+    torch.testing.assert_close(found, best.values)
+    np.testing.assert_array_equal(tree.order[places.numpy()], best.indices.numpy())
+    every = [of_level.expand(N_TEXTS, -1) for of_level in nodes]
+    torch.testing.assert_close(net.score(IDS, None, every), by_label)
+
+
+def test_only_allowed_labels_are_found() -> None:
+    tree = tree_of((3, 8), 25, seed=4)
+    net = cascade(tree)
+    flags = np.split(tree.allowed_nodes(np.array([4, 20])).astype(bool), np.cumsum(tree.sizes)[:-1])
+    places, scores = net.topk(IDS, None, 3, [3, 8], allowed=[torch.from_numpy(flag) for flag in flags])
+    assert set(tree.order[places[:, :2].numpy()].ravel()) == {4, 20}
+    assert (places[:, 2] == -1).all()
+    assert (scores[:, 2] == 0).all()
+
+
+# One scorer for every label
+
+
+def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Full:
+    torch.manual_seed(seed)
+    net = Full(
+        Given([torch.randn(N_TEXTS, WIDTH)]),
+        LabelTree.flat(n_labels),
+        NetConfig(kind="full", head_rate=rate, dropout=(0.0,)),
+    )
+    net.weight.normal_()
+    net.bias.normal_()
+    return net.train()
+
+
+@pytest.mark.parametrize("at_once", [3, 100])
+def test_a_step_is_that_of_the_logistic_loss(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full, "_LABELS_AT_ONCE", at_once)
+    net, truth = full_net(11, rate=0.7), torch.rand(N_TEXTS, 11) < 0.3
+    weight, bias = (part.clone().requires_grad_() for part in (net.weight, net.bias))
+    e = (F.normalize(net.reader.vectors[0].detach(), dim=1) * WIDTH**0.5).requires_grad_()
+    plain = F.binary_cross_entropy_with_logits(F.linear(e, weight, bias), truth.float(), reduction="sum")
+    plain.backward()
+    vectors = net.reader.vectors[0].detach().clone().requires_grad_()
+    by_hand = F.normalize(vectors, dim=1) * WIDTH**0.5
+    by_hand.backward(e.grad / N_TEXTS)
+    loss = net.loss(IDS, None, [truth])
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), plain.detach() / N_TEXTS)
+    torch.testing.assert_close(net.reader.vectors[0].grad, vectors.grad)
+    torch.testing.assert_close(net.weight, weight.detach() - 0.7 / WIDTH * weight.grad)
+    torch.testing.assert_close(net.bias, bias.detach() - 0.7 / WIDTH * bias.grad)
+
+
+def test_every_label_is_compared_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = full_net(23, rate=0.0).eval()
+    expected = net.topk(IDS, None, 4)
+    monkeypatch.setattr(full, "_LABELS_AT_ONCE", 5)
+    for one, two in zip(net.topk(IDS, None, 4), expected, strict=True):
+        torch.testing.assert_close(one, two)
+    some = torch.tensor([[3, 22]] * N_TEXTS)
+    by_name = dict(zip(expected[0][0].tolist(), expected[1][0].tolist(), strict=True))
+    scored = dict(zip(some[0].tolist(), net.score(IDS, None, [some])[0].tolist(), strict=True))
+    assert all(by_name[label] == pytest.approx(scored[label]) for label in set(by_name) & set(scored))
+
+
+def test_short_floats_are_right_on_average() -> None:
+    torch.manual_seed(0)
+    weight = torch.full((4_000, 8), 1.0, dtype=torch.bfloat16)
+    gradient = torch.full((4_000, 8), 1.0)
+    found = full.stepped(weight, gradient, torch.tensor(1e-3))  # a quarter of the way to the next short float
+    assert found.dtype == torch.bfloat16
+    assert set(found.unique().tolist()) == {1.0, 1.0 - 2**-8}
+    assert found.float().mean().item() == pytest.approx(1.0 - 1e-3, abs=1e-4)
+
+
+# Training
+
+
+def test_flags_say_where_entries_are() -> None:
+    Y = sp.random(9, 14, 0.3, format="csr", random_state=0, dtype=np.float32)
+    rows = np.array([7, 0, 3])
+    np.testing.assert_array_equal(DeviceRows(Y, torch.device("cpu")).flags(rows).numpy(), Y[rows].toarray() > 0)
+
+
+def test_the_average_is_that_of_the_last_steps() -> None:
+    net = torch.nn.Linear(1, 1, bias=False)
+    average = _Average(net, first=20)
+    for step in range(1, 51):
+        net.weight.data.fill_(float(step))
+        average(step)
+    average.apply()
+    assert net.weight.item() == pytest.approx(np.mean([30, 40, 50]))
+
+
+@pytest.mark.parametrize("recipe", [umpteen.LightXML, umpteen.CascadeXML, umpteen.FullHead])
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
+    recipe: Any, encoder_folder: Path, tmp_path: Path
+) -> None:
+    texts, lists, _ = make_corpus(64)
+    net = {"levels": (4,), "epochs": 3.0, "batch_size": 16, "average_from": 0.5, "dropout": (0.3,)}
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    model = recipe(encoder=encoder, net=net, threads=1)
+    expected = model.fit(texts, lists).topk(texts, 5)
+    seen = 0
+
+    def stop(stage: str, done: int, total: int) -> None:
+        nonlocal seen
+        seen += stage == "training the network"
+        if stage == "training the network" and done:
+            raise KeyboardInterrupt
+
+    def count(stage: str, done: int, total: int) -> None:
+        first.append(done) if stage == "training the network" else None
+
+    first: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=stop)
+    found = recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=count)
+    assert first[0] == 8  # two of the three epochs were kept
+    top = found.topk(texts, 5)
+    np.testing.assert_array_equal(top.labels, expected.labels)
+    np.testing.assert_array_equal(top.scores, expected.scores)
+
+
+def test_poolings_must_fit_the_levels(encoder: Encoder) -> None:
+    from umpteen.errors import BadConfig
+
+    with pytest.raises(BadConfig, match="names 3 poolings, but the network has 1 levels"):
+        Network(encoder, LabelTree.flat(5), NetConfig(pooling="cls@1,cls@2,mean"))

@@ -1,0 +1,57 @@
+"""What recipes with an encoder share: they read texts, and keep the stages of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+
+from umpteen import __version__
+from umpteen.config import to_dict
+from umpteen.errors import BadInput
+from umpteen.features.tokens import Tokens
+from umpteen.models.base import Model
+from umpteen.models.estimate import Estimate
+from umpteen.models.inputs import is_texts, readable
+from umpteen.models.training import FINETUNING
+from umpteen.store import Checkpoint, fingerprint
+
+
+class EncodedModel(Model):
+    """Base of the recipes with an encoder."""
+
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Say what training would take: memory and time, before it starts."""
+        X = readable(X)
+        self._check_texts(X)
+        return super().estimate(X, Y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = tags.input_tags.sparse = False
+        return tags
+
+    def _check_texts(self, X: Any) -> None:
+        """Refuse feature rows in training."""
+        if not is_texts(X):
+            raise BadInput(f"{self.recipe} reads texts; pass a list of str, or use xr-linear for feature rows")
+
+    def _read(self, X: Any) -> Any:
+        """Return texts to predict for."""
+        X = readable(X)
+        if not is_texts(X):
+            raise BadInput("this model reads texts; pass a list of str")
+        return X
+
+    def _stages(
+        self, checkpoint: Any, nouns: Sequence[str], tokens: Tokens, *matrices: sp.csr_matrix
+    ) -> Checkpoint | None:
+        """Return where the stages of the encoder lie, under a key of all that decides them."""
+        if checkpoint is None:
+            return None
+        settings = {name: to_dict(self.config)[name] for name in (*nouns, "encoder", "tree", "seed")}
+        parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
+        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts)
+        return Checkpoint(Path(checkpoint, FINETUNING), key)

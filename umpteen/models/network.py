@@ -1,0 +1,310 @@
+"""Recipes whose network scores labels itself: LightXML, CascadeXML, and one scorer per label.
+
+They differ in their presets. What is here is the order of the work; a ranker may follow, as in XR-Transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import (
+    EncoderConfig,
+    LinearConfig,
+    NetConfig,
+    NetModelConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+)  # fmt: skip
+from umpteen.data.rows import Rows
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadConfig, BadInput
+from umpteen.features.tokens import Tokens
+from umpteen.models.base import fit_tfidf, name_vectors, proposed
+from umpteen.models.encoded import EncodedModel
+from umpteen.models.ensemble_rules import merge
+from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
+from umpteen.models.inputs import Targets
+from umpteen.models.training import (
+    Training,
+    clustered,
+    label_vectors,
+    settled,
+    tree_arrays,
+    tree_from,
+)  # fmt: skip
+from umpteen.models.weighing import USUAL
+from umpteen.shortlist import TopK
+from umpteen.store import Checkpoint
+from umpteen.tree import LabelTree, network_levels
+
+_PROPOSED = 50  # network and ranker propose at least as many labels as for this k
+
+
+class NetModel(EncodedModel):
+    """Base of these recipes.
+
+    Parameters
+    ----------
+    encoder
+        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
+    net
+        The network: its levels, and how it learns.
+    ranker
+        Whether a ranker is trained on tf-idf and the network's vectors after the network.
+
+    ``tree`` and ``tfidf`` say how labels are clustered; the other parameters belong to the ranker. After ``fit``,
+    ``course_`` says what training took; it is not saved.
+    """
+
+    recipe = "net"
+    preset: ClassVar[Mapping[str, Any]] = {}
+    config_class = NetModelConfig
+
+    def __init__(
+        self,
+        *,
+        encoder: str | EncoderConfig | Mapping[str, Any] | None = None,
+        net: NetConfig | Mapping[str, Any] | None = None,
+        ranker: bool | None = None,
+        embedding_weight: float | None = None,
+        head_weight: float | None = None,
+        tree: TreeConfig | Mapping[str, Any] | None = None,
+        linear: LinearConfig | Mapping[str, Any] | None = None,
+        search: SearchConfig | Mapping[str, Any] | None = None,
+        tfidf: TfidfConfig | Mapping[str, Any] | None = None,
+        store: StoreConfig | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        threads: int = 0,
+    ):
+        super().__init__(tree=tree, linear=linear, search=search, tfidf=tfidf, store=store, seed=seed, threads=threads)
+        self.encoder, self.net, self.ranker = encoder, net, ranker
+        self.embedding_weight, self.head_weight = embedding_weight, head_weight
+
+    @property
+    def config(self) -> NetModelConfig:
+        """The settings that ``fit`` would use."""
+        return super().config  # type: ignore[return-value]
+
+    # Training
+
+    def _trained(
+        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
+        checkpoint: Any,
+    ) -> Parts:  # fmt: skip
+        self._check_texts(X)
+        config = self.config
+        tfidf, features = fit_tfidf(X, matrix, config, progress)
+        room = encoders()
+        with room.on_threads(config.threads):
+            encoder = room.Encoder.load(config.encoder)
+            tokens = encoder.tokenize(list(X), progress=progress)
+            by_name = name_vectors(tfidf, targets, config)
+            network = self._network(encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
+            saved = SavedEncoder(config.encoder, encoder=encoder)
+            neural = Neural(saved, net=SavedNet(config, saved, network.tree, network.arrays(), network))
+            if not config.ranker:
+                return Parts(config, targets, None, encoder.dim, [], neural)
+            E = network.vectors(tokens, progress=progress)
+        weight, share = (usual if own is None else own for usual, own in zip(
+            USUAL, (config.embedding_weight, config.head_weight), strict=True
+        ))  # fmt: skip
+        config = replace(config, embedding_weight=weight, head_weight=share)
+        rows = Rows.of(features, E * np.float32(weight))
+        config = settled(config, rows)
+        heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        return Parts(config, targets, tfidf, rows.n_features, heads, neural)
+
+    def _network(
+        self, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, given: LabelTree | None,
+        by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
+    ) -> Any:  # fmt: skip
+        """Build and train the network."""
+        from umpteen.nets import Network
+        from umpteen.train import Course
+
+        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, features, matrix)
+        if given is not None and config.net.kind == "full":
+            raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
+        tree = given if given is not None else self._tree(features, matrix, by_name, progress, stages)
+        if tree.n_labels != matrix.shape[1]:
+            raise BadInput(
+                f"the tree has {tree.n_labels} labels but Y has {matrix.shape[1]} columns; "
+                "pass a tree over the columns of Y"
+            )
+        network = Network(encoder, tree, config.net, seed=config.seed)
+        n_texts = max(matrix.shape[0], 1)
+        network.begin(matrix.getnnz(axis=0) / n_texts)
+        truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
+        course = Course(
+            network.module, encoder, tokens, truth, config.net, network.pretrained, config.seed, stages, progress
+        )
+        course.run()
+        self.course_ = course.report
+        network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
+        network.load(network.arrays())  # predict with the numbers that are saved
+        return network
+
+    def _tree(
+        self, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None, progress: Progress,
+        stages: Checkpoint | None,
+    ) -> LabelTree:  # fmt: skip
+        if self.config.tree.kind == "given":
+            raise BadConfig(
+                "tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))"
+            )
+        sizes = network_levels(matrix.shape[1], self.config.net)
+        if len(sizes) == 1 or self.config.net.kind == "full":
+            return LabelTree.flat(matrix.shape[1])
+        if stages is not None and stages.has("tree"):
+            return tree_from(stages.load("tree", mmap=False))
+        vectors = label_vectors(Rows.of(features), matrix, self.config, by_name)
+        tree = clustered(vectors, sizes, self.config, progress)
+        if stages is not None:
+            stages.save("tree", tree_arrays(tree))
+        return tree
+
+    # Prediction
+
+    @property
+    def _usual_beam(self) -> int:
+        return max(self.config_.net.beam)
+
+    def _rows(self, X: Any, threads: int) -> Any:
+        """Return tokens, and the rows of the ranker if there is one."""
+        X = self._read(X)
+        with encoders().on_threads(threads):
+            tokens = self.neural_.encoder.get().tokenize(list(X))
+            if not self.heads_:
+                return _Read(tokens, None)
+            E = self.neural_.net.get().vectors(tokens)
+        rows = Rows.of(self.tfidf_.transform(X, threads=threads), E * np.float32(self.config_.embedding_weight))
+        return _Read(tokens, rows)
+
+    def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
+        """Let the network answer, or the ranker and the network, and weigh what they say."""
+        share, n_trees = self.config_.head_weight, len(self.heads_)
+        if n_trees and not share:
+            return super()._ranked(rows.ranked, k, beam, wanted, threads)
+        many = max(k, _PROPOSED)
+        with encoders().on_threads(threads):
+            own = self.neural_.net.get().topk(
+                rows.tokens, min(proposed(many), len(self.labels_)) if n_trees else k, beam=beam, wanted=wanted
+            )
+        if not n_trees:
+            return own
+        tops = [*self._proposals(rows.ranked, many, beam, wanted, threads), own]
+        return merge(tops, "average", k, weights=[(1.0 - share) / n_trees] * n_trees + [share])
+
+    def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+        with encoders().on_threads(threads):
+            own = self.neural_.net.get().score_labels(rows.tokens, wanted)
+        if rows.ranked is None:
+            return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
+        scores, share = super()._scored(rows.ranked, wanted, threads), np.float32(self.config_.head_weight)
+        scores.data = (1 - share) * scores.data + share * own
+        return scores
+
+    def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
+        """Return what the network's last level reads of each text (texts, d), each of length one."""
+        self._check_fitted()
+        with encoders().on_threads(self._workers(threads)):
+            network = self.neural_.net.get()
+            return network.vectors(network.encoder.tokenize(list(texts)), progress=progress)
+
+    def describe(self) -> dict[str, Any]:
+        """Summarise the model in plain values."""
+        self._check_fitted()
+        net = self.neural_.net
+        facts = super().describe()
+        return facts | {
+            "encoder": self.config_.encoder.name,
+            "input": "texts",
+            "levels": list(net.tree.sizes),
+            "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
+            "bytes": facts["bytes"] + sum(array.nbytes for array in net.arrays.values()),
+        }
+
+
+class _Read:
+    """Texts as the network reads them, and as the ranker does."""
+
+    def __init__(self, tokens: Tokens, ranked: Rows | None):
+        self.tokens, self.ranked = tokens, ranked
+
+    @property
+    def indptr(self) -> np.ndarray:
+        """One entry more than there are texts, for checks."""
+        return self.tokens.ptr
+
+
+class LightXML(NetModel):
+    """Clusters and labels scored from the last five layers at once; negatives are the labels of likely clusters."""
+
+    recipe = "lightxml"
+    paper = "Jiang, Wang, Sun, Yang, Zhao, Zhuang: LightXML (AAAI 2021)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "net.depth": 2,
+        "net.branching": 64,
+        "net.few_labels": 30_000,
+        "net.pooling": "last5",
+        "net.dropout": (0.5,),
+        "net.bottleneck": 400,
+        "net.beam": (75,),
+        "net.batch_size": 16,
+        "net.head_rate": 1e-4,
+        "net.schedule": "constant",
+        "net.head_decay": 0.01,
+        "net.average_from": 0.5,
+        "net.epochs": 15.0,
+    }
+
+
+class CascadeXML(NetModel):
+    """Three or four resolutions scored at once, each from a deeper layer of the same pass."""
+
+    recipe = "cascadexml"
+    paper = "Kharbanda, Banerjee, Schultheis, Babbar: CascadeXML (NeurIPS 2022)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "net.depth": 3,
+        "net.dropout": (0.2, 0.3, 0.4, 0.5),
+        "net.schedule": "plateau",
+        "net.warmup": 0.1,
+        "net.weight_decay": 0.05,
+        "net.head_decay": 0.005,
+        "net.epochs": 15.0,
+    }
+
+
+class CascadeDiSMEC(CascadeXML):
+    """CascadeXML, then one linear scorer per label on tf-idf and its vectors."""
+
+    recipe = "cascadexml-dismec"
+    preset: ClassVar[Mapping[str, Any]] = {
+        **CascadeXML.preset,
+        "ranker": True,
+        "tree.kind": "none",
+        "linear.eps": 0.03,
+        "linear.max_iter": 40,
+        "linear.threshold": 0.05,
+    }
+
+
+class FullHead(NetModel):
+    """One scorer for every label on the encoder, trained in pieces: no clusters, little memory, made for a GPU."""
+
+    recipe = "full"
+    paper = "Jain, Prakash and others: Renée (MLSys 2023); Zhang and others: ELMO (ICML 2025)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "net.kind": "full",
+        "net.pooling": "mean",
+        "net.dropout": (0.3,),
+        "net.head_rate": 1.0,
+        "net.epochs": 10.0,
+    }

@@ -1,0 +1,167 @@
+"""Make the network that settings describe, and use it: labels, scores, and vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn import functional as F
+
+from umpteen.config import NetConfig
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadConfig
+from umpteen.features.encoder import Batch, Encoder, FlatTokens, explained_memory
+from umpteen.features.tokens import Tokens, by_budget
+from umpteen.nets.cascade import Cascade
+from umpteen.nets.full import Full
+from umpteen.nets.readers import Layers, deeper_and_deeper
+from umpteen.shortlist import TopK
+from umpteen.tree import LabelTree
+
+_SILENT = -20.0  # margin of a label that no text carries
+_AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
+
+
+class Network:
+    """A network, the encoder it reads with, and the tree it scores.
+
+    Parameters
+    ----------
+    encoder
+        Tokenizes; its model is a part of the network.
+    tree
+        Levels and labels.
+    config
+        How the network is made.
+    seed
+        Of the first weights.
+    """
+
+    def __init__(self, encoder: Encoder, tree: LabelTree, config: NetConfig, *, seed: int = 0):
+        self.encoder, self.tree, self.config = encoder, tree, config
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            kind = Full if config.kind == "full" else Cascade
+            self.module: Any = kind(Layers(encoder, self._specs()), tree, config).to(encoder.device).eval()
+        if config.kind == "full" and encoder.device.type == "cuda":
+            self.module.shorten()
+
+    def _specs(self) -> list[str]:
+        """Return what each level reads of the encoder."""
+        n_levels = self.tree.n_levels
+        specs = [spec.strip() for spec in self.config.pooling.split(",") if spec.strip()]
+        if not specs:
+            return deeper_and_deeper(self.encoder.model.config.num_hidden_layers, n_levels)
+        if len(specs) not in (1, n_levels):
+            raise BadConfig(f"net.pooling names {len(specs)} poolings, but the network has {n_levels} levels")
+        return specs if len(specs) == n_levels else specs * n_levels
+
+    def begin(self, share: np.ndarray) -> None:
+        """Tell the network which share of the texts carries each label."""
+        in_order = np.asarray(share, np.float32)[self.tree.order]
+        self.module.begin(torch.from_numpy(in_order).to(self.encoder.device))
+
+    @property
+    def pretrained(self) -> list[torch.nn.Parameter]:
+        """The encoder's parameters."""
+        return list(self.encoder.model.parameters())
+
+    # Use
+
+    def topk(self, tokens: Tokens, k: int, *, beam: int | None = None, wanted: np.ndarray | None = None) -> TopK:
+        """Return the k best labels of each text, of those with these numbers if any are named.
+
+        ``beam`` replaces that of the settings at every level; where it could not lead to k labels it is widened.
+        """
+        flags: list[torch.Tensor] = []
+        if wanted is not None:
+            ends = np.cumsum(self.tree.sizes)[:-1]
+            every = np.split(self.tree.allowed_nodes(wanted).astype(bool), ends)
+            flags = [torch.from_numpy(flag).to(self.encoder.device) for flag in every]
+        labels, scores = np.full((len(tokens), k), -1, np.int32), np.zeros((len(tokens), k), np.float32)
+        beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
+        for rows, batch in self._batches(tokens, self._candidates(beams)):
+            with self._reading():
+                found = self.module.topk(*batch, k, beams, allowed=flags)
+            places, best = (part.cpu().numpy() for part in found)
+            labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
+            scores[rows, : places.shape[1]] = best
+        return TopK(labels, scores)
+
+    def score_labels(self, tokens: Tokens, pairs: sp.csr_matrix) -> np.ndarray:
+        """Score the stored entries of ``pairs``, in their order."""
+        ancestors = [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in range(self.tree.n_levels)]
+        counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
+        for rows, batch in self._batches(tokens, int(counts.max(initial=1))):
+            most = int(counts[rows].max(initial=0))
+            if not most:
+                continue
+            is_there = np.arange(most) < counts[rows][:, None]  # (texts, most)
+            places = np.where(is_there, pairs.indptr[rows][:, None] + np.arange(most), 0)
+            labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
+            nodes = [of_level[labels].to(self.encoder.device) for of_level in ancestors]
+            with self._reading():
+                found = self.module.score(*batch, nodes)
+            out[places[is_there]] = found.cpu().numpy()[is_there]
+        return out
+
+    def vectors(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
+        """Return what the last level reads of each text (texts, d), scaled to length one."""
+        out, done = np.empty((len(tokens), self.module.reader.widths[-1]), np.float32), 0
+        for rows, batch in self._batches(tokens, 1):
+            with self._reading():
+                last = self.module.reader(*batch)[-1]
+            out[rows] = F.normalize(last.float(), dim=1).cpu().numpy()
+            done += len(rows)
+            progress("embeddings", done, len(tokens))
+        return out
+
+    def _batches(self, tokens: Tokens, candidates: int) -> Iterator[tuple[np.ndarray, Batch]]:
+        """Yield the texts in batches that fit in memory."""
+        flat = FlatTokens(tokens, self.encoder.device, self.encoder.pad)
+        most = max(1, _AT_ONCE // max(candidates * self.module.width, 1))
+        for batch in by_budget(tokens.lengths, self.encoder.budget):
+            for first in range(0, len(batch), most):
+                rows = batch[first : first + most]
+                yield rows, flat.batch(rows)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Learn nothing, in the precision of the settings."""
+        with torch.inference_mode(), self.encoder.autocast(), explained_memory():
+            yield
+
+    def _beam(self, level: int, k: int, wanted: int | None) -> int:
+        """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""
+        fewest = int(np.bincount(self.tree.node_of(level), minlength=self.tree.sizes[level]).min())
+        enough = -(-k // max(fewest, 1))
+        return min(max(wanted or int(self.config.at(self.config.beam, level)), enough), self.tree.sizes[level])
+
+    def _candidates(self, beams: list[int]) -> int:
+        """Return the most nodes that are scored by gathering their vectors."""
+        most = [int(np.diff(starts).max()) for starts in self.tree.starts[1:]]
+        return max((beam * children for beam, children in zip(beams, most, strict=True)), default=1)
+
+    def silence(self, labels: np.ndarray) -> None:
+        """Let labels that no text carries rank last: nothing is known about them."""
+        places = torch.from_numpy(self.tree.position[labels].astype(np.int64)).to(self.encoder.device)
+        with torch.no_grad():
+            self.module.silence(places, _SILENT)
+
+    # What is kept of it
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all weights but the encoder's, in half precision."""
+        kept = {
+            name: tensor for name, tensor in self.module.state_dict().items() if not name.startswith("reader.model.")
+        }
+        return {name: tensor.detach().float().cpu().numpy().astype(np.float16) for name, tensor in kept.items()}
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Take weights as ``arrays`` gives them; a network that loads its own arrays is rounded as a saved one is."""
+        state = {name: torch.from_numpy(np.array(array, np.float32)) for name, array in arrays.items()}
+        self.module.load_state_dict(state, strict=False)

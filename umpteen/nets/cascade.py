@@ -1,0 +1,153 @@
+"""Levels that learn at once: each one scores the children of the nodes that the one above finds best.
+
+LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
+level every label is scored. In training the true nodes are always among those whose children are scored, and the
+choice is made anew at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from umpteen.config import NetConfig
+from umpteen.nets.scorers import Scorer
+from umpteen.tree import LabelTree
+
+
+class Shortlist(NamedTuple):
+    """Nodes of a level that are scored for each text, all (texts, candidates)."""
+
+    nodes: torch.Tensor
+    exists: torch.Tensor  # whether a place holds a node
+    path: torch.Tensor  # score of the way from the root to the parent
+
+
+class Cascade(torch.nn.Module):
+    """Scorers of every level on one pass of a reader.
+
+    Parameters
+    ----------
+    reader
+        Turns tokens into one vector per level; says by ``widths`` how long they are.
+    tree
+        The levels; its last one is the labels.
+    config
+        Dropout, bottleneck, beam and the rule of the score.
+    """
+
+    def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
+        super().__init__()
+        self.reader, self.tree, self.config = reader, tree, config
+        last = tree.n_levels - 1
+        self.scorers = torch.nn.ModuleList(
+            Scorer(
+                width,
+                size,
+                dropout=config.at(config.dropout, level),
+                bottleneck=config.bottleneck if level == last and last else 0,
+            )
+            for level, (width, size) in enumerate(zip(reader.widths, tree.sizes, strict=True))
+        )
+        for level in range(1, tree.n_levels):
+            self.register_buffer(
+                f"children_{level}", torch.from_numpy(child_table(tree.starts[level])), persistent=False
+            )
+
+    def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the sum over levels of the mean logistic loss; ``truth`` (texts, nodes) says what is right there."""
+        total, shortlist = torch.zeros((), device=ids.device), self._roots(ids)
+        for level, e in enumerate(self.reader(ids, mask)):
+            scores = self._scored(level, e, shortlist)
+            right = truth[level].gather(1, shortlist.nodes).float()
+            each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
+            total = total + (each * shortlist.exists).sum() / shortlist.exists.sum()
+            if level + 1 < self.tree.n_levels:  # what is right comes first
+                priority = torch.where(shortlist.exists, scores.detach().sigmoid() + right, -1.0)
+                shortlist = self._below(level, shortlist, priority, int(self.config.at(self.config.beam, level)))
+        return total
+
+    def begin(self, share: torch.Tensor) -> None:
+        """Scorers start at random, whatever share of the texts carries a label."""
+
+    def pace(self, factor: float) -> None:
+        """The optimiser knows the rates."""
+
+    @torch.no_grad()
+    def topk(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, k: int, beams: Sequence[int], *,
+        allowed: Sequence[torch.Tensor] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Return the best labels (texts, k) by their places in the last level, −1 where there are none, and scores.
+
+        ``beams`` is how many nodes of each level above are kept, ``allowed`` (nodes,) says for each level what may be
+        chosen; empty is everything.
+        """
+        shortlist, path = self._roots(ids), torch.empty(0)
+        for level, e in enumerate(self.reader(ids, mask)):
+            path = self._path(level, self._scored(level, e, shortlist), shortlist)
+            if len(allowed):
+                shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
+            path = torch.where(shortlist.exists, path, -1.0)
+            if level + 1 < self.tree.n_levels:
+                shortlist = self._below(level, shortlist, path, beams[level])
+        best, at = path.topk(min(k, path.shape[1]), dim=1)
+        return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
+
+    @torch.no_grad()
+    def score(self, ids: torch.Tensor, mask: torch.Tensor | None, nodes: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Score some labels of each text; ``nodes`` (texts, labels) are their ancestors, level by level."""
+        path = torch.ones(nodes[0].shape, device=ids.device)
+        for level, e in enumerate(self.reader(ids, mask)):
+            shortlist = Shortlist(nodes[level], torch.ones_like(path, dtype=torch.bool), path)
+            path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
+        return path
+
+    @property
+    def width(self) -> int:
+        """Length of the longest vector that is gathered."""
+        return max(scorer.weight.shape[1] for scorer in self.scorers)
+
+    def silence(self, places: torch.Tensor, margin: float) -> None:
+        """Give labels at these places a fixed margin."""
+        self.scorers[-1].weight[places] = 0.0
+        self.scorers[-1].bias[places] = margin
+
+    def _roots(self, ids: torch.Tensor) -> Shortlist:
+        """Return every node of the first level."""
+        nodes = torch.arange(self.tree.sizes[0], device=ids.device).expand(len(ids), -1)
+        return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.ones(nodes.shape, device=ids.device))
+
+    def _scored(self, level: int, e: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
+        scorer = self.scorers[level]
+        return (scorer.all(e) if level == 0 else scorer.some(e, shortlist.nodes)).float()
+
+    def _path(self, level: int, scores: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
+        """Turn margins into the scores of the ways to the nodes."""
+        is_product = self.config.score == "product" or level + 1 < self.tree.n_levels
+        return scores.sigmoid() * shortlist.path if is_product else scores.sigmoid()
+
+    def _below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
+        """Return the children of the nodes with the best scores."""
+        best, at = scores.topk(min(beam, scores.shape[1]), dim=1)  # (texts, beam)
+        children = self.get_buffer(f"children_{level + 1}")[shortlist.nodes.gather(1, at)]  # (texts, beam, most)
+        exists = (children >= 0) & shortlist.exists.gather(1, at)[:, :, None]
+        path = best[:, :, None].expand_as(children)
+        return Shortlist(children.clamp(min=0).flatten(1), exists.flatten(1), path.flatten(1))
+
+
+def child_table(starts: np.ndarray) -> np.ndarray:
+    """Return the children of each parent (parents, most children), −1 where one has fewer.
+
+    Examples
+    --------
+    >>> child_table(np.array([0, 2, 3])).tolist()
+    [[0, 1], [2, -1]]
+    """
+    counts = np.diff(starts).astype(np.int64)
+    place = np.arange(int(counts.max(initial=1)))
+    return np.where(place < counts[:, None], starts[:-1, None] + place, -1)

@@ -1,0 +1,139 @@
+"""One scorer for every label, trained without ever building the loss.
+
+The gradient of the logistic loss by a score is σ(score) − y. So the scores of some labels are turned into gradients in
+place, the texts' share of them is added up, the labels' weights are stepped at once, and the next labels follow:
+memory holds the weights and the scores of one piece, never gradients or an optimiser's state of all labels
+(Renée, MLSys 2023; ELMO, ICML 2025).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from umpteen.config import NetConfig
+from umpteen.tree import LabelTree
+
+_LABELS_AT_ONCE = 65_536
+_RAREST = 1e-6  # least share of the texts that a label is taken to have
+
+
+class Full(torch.nn.Module):
+    """A vector and a bias for every label, in short floats on a GPU.
+
+    Parameters
+    ----------
+    reader
+        Turns tokens into one vector per text.
+    tree
+        One level: the labels.
+    config
+        Dropout and the rate at which labels learn. At rate 1 a step closes the gap of a label for a text as far as
+        the gradient goes: rates do not depend on the width of the encoder.
+    """
+
+    def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
+        super().__init__()
+        self.reader, self.config, self.width = reader, config, reader.widths[-1]
+        self.register_buffer("weight", torch.zeros(tree.n_labels, self.width))
+        self.register_buffer("bias", torch.full((tree.n_labels,), -math.log(max(tree.n_labels, 2))))
+        self.register_buffer("rate", torch.tensor(config.head_rate), persistent=False)
+
+    def shorten(self) -> None:
+        """Keep the weights in short floats; what is lost in a step is made up for on average."""
+        self.weight = self.weight.to(torch.bfloat16)
+
+    def begin(self, share: torch.Tensor) -> None:
+        """Start every label at how often texts carry it."""
+        share = share.clamp(_RAREST, 1.0 - _RAREST).to(self.bias.device)
+        self.bias.copy_(share.log() - (1.0 - share).log())
+
+    def pace(self, factor: float) -> None:
+        """Learn at this share of the rate."""
+        self.rate.fill_(factor * self.config.head_rate)
+
+    def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Step the labels and return a loss whose gradient is the texts' share; call it once per batch."""
+        e = F.dropout(self._read(ids, mask), self.config.dropout[-1], self.training)
+        return _Step.apply(e, truth[0], self)
+
+    @torch.no_grad()
+    def topk(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, k: int, beams: Sequence[int] = (), *,
+        allowed: Sequence[torch.Tensor] = (),
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Return the numbers (texts, k) of the best labels, −1 where there are none, and their scores."""
+        e, best, labels = self._read(ids, mask), None, None
+        for first, last in self._pieces():
+            scores = self._scores(e, first, last).float()
+            if len(allowed):
+                scores = torch.where(allowed[0][first:last], scores, -torch.inf)
+            found = scores.topk(min(k, last - first), dim=1)
+            best = found.values if best is None else torch.cat([best, found.values], dim=1)
+            labels = found.indices if labels is None else torch.cat([labels, first + found.indices], dim=1)
+        values, at = best.topk(min(k, best.shape[1]), dim=1)
+        return torch.where(values.isfinite(), labels.gather(1, at), -1), values.sigmoid()
+
+    @torch.no_grad()
+    def score(self, ids: torch.Tensor, mask: torch.Tensor | None, nodes: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Score some labels (texts, labels) of each text."""
+        e, labels = self._read(ids, mask), nodes[-1]
+        weight = F.embedding(labels, self.weight).float()
+        return (torch.bmm(weight, e.float()[:, :, None])[:, :, 0] + self.bias[labels]).sigmoid()
+
+    def silence(self, places: torch.Tensor, margin: float) -> None:
+        """Give labels a fixed margin."""
+        self.weight[places] = 0.0
+        self.bias[places] = margin
+
+    def _read(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return F.normalize(self.reader(ids, mask)[-1].float(), dim=1) * math.sqrt(self.width)
+
+    def _scores(self, e: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        weight = self.weight[first:last]
+        return F.linear(e.to(weight.dtype), weight, self.bias[first:last].to(weight.dtype))
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        n_labels = len(self.bias)
+        return [(first, min(first + _LABELS_AT_ONCE, n_labels)) for first in range(0, n_labels, _LABELS_AT_ONCE)]
+
+
+class _Step(torch.autograd.Function):
+    """A step of the labels on the way forward; the texts' gradient on the way back."""
+
+    @staticmethod
+    def forward(context: Any, e: torch.Tensor, truth: torch.Tensor, full: Full) -> torch.Tensor:
+        grad_e, loss = torch.zeros_like(e), torch.zeros((), device=e.device)
+        short = e.to(full.weight.dtype)
+        with torch.autocast(e.device.type, enabled=False):
+            for first, last in full._pieces():
+                scores = full._scores(e, first, last)  # (texts, labels)
+                right = truth[:, first:last]
+                loss += F.binary_cross_entropy_with_logits(scores.float(), right.float(), reduction="sum")
+                gap = scores.sigmoid_().sub_(right.to(scores.dtype))
+                grad_e += (gap @ full.weight[first:last]).to(grad_e.dtype)
+                full.weight[first:last] = stepped(full.weight[first:last], gap.T @ short, full.rate / full.width)
+                full.bias[first:last] -= full.rate / full.width * gap.float().sum(dim=0)
+        context.save_for_backward(grad_e / len(e))
+        return loss / len(e)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        (grad_e,) = context.saved_tensors
+        return gradient * grad_e, None, None
+
+
+def stepped(weight: torch.Tensor, gradient: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
+    """Return ``weight − rate · gradient`` in the precision of ``weight``, short floats rounded up or down at random.
+
+    Rounded to the nearest, a step smaller than half the distance to the next short float would be lost every time.
+    """
+    exact = weight.float() - rate * gradient.float()
+    if weight.dtype != torch.bfloat16:
+        return exact
+    bits = exact.view(torch.int32) + torch.randint_like(exact, 0, 1 << 16, dtype=torch.int32)
+    return (bits & -(1 << 16)).view(torch.float32).to(torch.bfloat16)

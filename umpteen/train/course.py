@@ -1,0 +1,212 @@
+"""Epochs over texts for a network that scores labels itself: batches, steps, averages, and what is kept in between."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from umpteen.config import NetConfig
+from umpteen.engine import Progress, silent
+from umpteen.features.encoder import Encoder, FlatTokens
+from umpteen.features.tokens import Tokens, by_budget, training_batches
+from umpteen.store import Checkpoint
+from umpteen.train.graphs import Recorder, own_stream
+from umpteen.train.loop import Group, optimise, rate_at
+from umpteen.train.rows import DeviceRows
+
+_AVERAGE_EVERY = 10  # steps between two states that are averaged
+_STATE = "training"  # stage of the state while training runs
+
+
+class Report(NamedTuple):
+    """What a course took, for a table."""
+
+    steps: int
+    tokens: int
+    seconds: float
+
+
+@dataclass
+class Course:
+    """One training; the network is changed in place.
+
+    Parameters
+    ----------
+    net
+        Returns a loss for ids, mask and truth, as ``Cascade`` does.
+    encoder
+        What the texts were tokenized for: device, precision and how much is done at a time.
+    truth
+        For each level, the nodes of every text.
+    pretrained
+        Parameters that learn at the encoder's rate; the others learn at ``head_rate``.
+    """
+
+    net: Any
+    encoder: Encoder
+    tokens: Tokens
+    truth: Sequence[sp.csr_matrix]
+    config: NetConfig
+    pretrained: Sequence[torch.nn.Parameter]
+    seed: int = 0
+    checkpoint: Checkpoint | None = None
+    progress: Progress = silent
+    report: Report = field(default=Report(0, 0, 0.0))
+
+    def run(self) -> None:
+        """Train for all epochs."""
+        config, device, begun = self.config, self.encoder.device, time.perf_counter()
+        per_epoch = math.ceil(len(self.tokens) / config.batch_size)
+        n_steps = math.ceil(config.epochs * per_epoch)
+        if not n_steps:
+            return
+        average = _Average(self.net, math.ceil(config.average_from * n_steps))
+        kept = (
+            None if self.checkpoint is None else _Kept(self.checkpoint, self.net, average, per_epoch, n_steps, device)
+        )
+        self.net.train()
+        devices = [device] if device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices), own_stream(device):
+                torch.manual_seed(self.seed)
+                steps = optimise(
+                    self._groups(), self._batches(), self._backward(), n_steps=n_steps,
+                    rate=lambda step: self._paced(step, n_steps), stage="training the network",
+                    progress=self.progress, after=average, saved=kept,
+                )  # fmt: skip
+        finally:
+            self.net.eval()
+        average.apply()
+        self.report = Report(steps, self.report.tokens, time.perf_counter() - begun)
+
+    def _paced(self, step: int, n_steps: int) -> float:
+        factor = rate_at(step, n_steps, self.config.schedule, self.config.warmup)
+        self.net.pace(factor)
+        return factor
+
+    def _groups(self) -> list[Group]:
+        config, known = self.config, {id(parameter) for parameter in self.pretrained}
+        others = [parameter for parameter in self.net.parameters() if id(parameter) not in known]
+        groups = [
+            Group(list(self.pretrained), config.rate, config.weight_decay, config.clip),
+            Group(others, config.head_rate, config.head_decay),
+        ]
+        return [group for group in groups if len(group.parameters)]
+
+    def _backward(self) -> Callable[[np.ndarray], torch.Tensor]:
+        """Return what adds the gradients of a batch, in as many pieces as memory wants."""
+        encoder, lengths = self.encoder, self.tokens.lengths
+        flat = FlatTokens(self.tokens, encoder.device, encoder.pad)
+        truth = [DeviceRows(matrix, encoder.device) for matrix in self.truth]
+
+        def work(ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *right: Any) -> torch.Tensor:
+            with encoder.autocast():
+                loss = self.net.loss(ids, mask, right) * share
+            loss.backward()
+            return loss.detach()
+
+        recorder = Recorder(work, record=self.config.record and encoder.device.type == "cuda")
+
+        def backward(rows: np.ndarray) -> torch.Tensor:
+            pieces = [rows[piece] for piece in by_budget(lengths[rows], encoder.training_budget)]
+            total = torch.zeros((), device=encoder.device)
+            for some in pieces:
+                batch, share = flat.batch(some), torch.tensor(len(some) / len(rows), device=encoder.device)
+                self.report = self.report._replace(tokens=self.report.tokens + batch.ids.numel())
+                right = [rows_of.flags(some) for rows_of in truth]
+                total += recorder(batch.ids, batch.mask, share, *right, is_alone=len(pieces) == 1)
+            return total
+
+        return backward
+
+    def _batches(self) -> Iterator[np.ndarray]:
+        epoch = 0
+        while True:
+            rng = np.random.default_rng((self.seed, epoch))
+            yield from training_batches(self.tokens.lengths, self.config.batch_size, rng)
+            epoch += 1
+
+
+class _Average:
+    """The mean of the weights over the last part of a training (SWA)."""
+
+    def __init__(self, net: torch.nn.Module, first: int):
+        self.net, self.first, self.n = net, first, 0
+        self.mean: dict[str, torch.Tensor] = {}
+
+    def __call__(self, step: int) -> bool:
+        if step <= self.first or (step - self.first) % _AVERAGE_EVERY:
+            return False
+        self.n += 1
+        for name, parameter in self.net.named_parameters():
+            if name not in self.mean:
+                self.mean[name] = parameter.detach().clone()
+            else:
+                self.mean[name] += (parameter.detach() - self.mean[name]) / self.n
+        return False
+
+    def apply(self) -> None:
+        """Give the network the mean, if there is one."""
+        with torch.no_grad():
+            for name, parameter in self.net.named_parameters():
+                if name in self.mean:
+                    parameter.copy_(self.mean[name])
+
+
+class _Kept:
+    """The state after every epoch, in a checkpoint: weights, averages, the optimiser's numbers, random ones."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, net: torch.nn.Module, average: _Average, per_epoch: int, n_steps: int,
+        device: torch.device,
+    ):  # fmt: skip
+        self.checkpoint, self.net, self.average, self.device = checkpoint, net, average, device
+        self.per_epoch, self.n_steps = per_epoch, n_steps
+
+    def save(self, step: int, optimiser: torch.optim.Optimizer) -> None:
+        """Keep the state at the end of an epoch."""
+        if step % self.per_epoch and step != self.n_steps:
+            return
+        arrays = {f"net.{name}": tensor for name, tensor in self.net.state_dict().items()}
+        arrays |= {f"average.{name}": tensor for name, tensor in self.average.mean.items()}
+        for number, state in optimiser.state_dict()["state"].items():
+            arrays |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        arrays |= {"random": torch.get_rng_state(), "counts": torch.tensor([step, self.average.n])}
+        if self.device.type == "cuda":
+            arrays["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        self.checkpoint.save(_STATE, {name: _plain(tensor) for name, tensor in arrays.items()})
+
+    def load(self, optimiser: torch.optim.Optimizer) -> int:
+        """Take up the last state that was kept."""
+        if not self.checkpoint.has(_STATE):
+            return 0
+        arrays = {
+            name: torch.from_numpy(array.copy()) for name, array in self.checkpoint.load(_STATE, mmap=False).items()
+        }
+        step, self.average.n = (int(count) for count in arrays.pop("counts"))
+        torch.set_rng_state(arrays.pop("random"))
+        if (random := arrays.pop("random_cuda", None)) is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(random, self.device)
+        self.net.load_state_dict(_under(arrays, "net."))
+        self.average.mean = {name: tensor.to(self.device) for name, tensor in _under(arrays, "average.").items()}
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in _under(arrays, "optimiser.").items():
+            number, _, what = name.partition(".")
+            states.setdefault(int(number), {})[what] = tensor
+        optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
+        return step
+
+
+def _plain(tensor: torch.Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().cpu().numpy()
+
+
+def _under(arrays: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in arrays.items() if name.startswith(prefix)}
