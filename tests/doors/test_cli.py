@@ -670,6 +670,8 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     (row,) = json.loads(result.stdout)
     assert row["recipe"] == "xr-transformer"
     assert row["P@1"] > 90
+    assert row["gpu_mb"] is None or row["gpu_mb"] >= 0
+    assert "GPU MB" not in run("bench", data, *words, "--quiet").stdout  # a column without a figure is left out
 
 
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

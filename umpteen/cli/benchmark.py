@@ -36,6 +36,7 @@ COLUMNS = {
     **{f"{measure}@{k}": f"{measure}@{k}" for measure in ("P", "PSP") for k in KS},
     "fit_s": "train s",
     "peak_mb": "peak MB",
+    "gpu_mb": "GPU MB",
     "model_mb": "model MB",
     "ms_per_text": "ms/text",
     "p50_ms": "one, p50 ms",
@@ -80,8 +81,9 @@ def bench(
         terminal.json(rows)
         return
     a, b = rows[0]["propensity"]
-    shown = [[row[key] for key in COLUMNS] for row in rows]
-    terminal.table(list(COLUMNS.values()), shown, title=f"{data} (PSP with A = {a}, B = {b})")
+    columns = {key: name for key, name in COLUMNS.items() if any(row[key] is not None for row in rows)}
+    shown = [[row[key] for key in columns] for row in rows]
+    terminal.table(list(columns.values()), shown, title=f"{data} (PSP with A = {a}, B = {b})")
 
 
 def own_settings(recipe: str, recipes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
@@ -112,6 +114,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
         "propensity": list(constants),
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
+        "gpu_mb": _gpu_peak_mb(),
         "model_mb": round(size_of(folder) / 1e6, 3),
         "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
         "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
@@ -201,6 +204,14 @@ def _peak_mb() -> float | None:
         return None
     unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _gpu_peak_mb() -> float | None:
+    """Return the most memory that was taken on a GPU, in MB; None where none is in use."""
+    torch = sys.modules.get("torch")  # a recipe that uses a GPU has imported it
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return round(torch.cuda.max_memory_allocated() / 1e6, 1)
 
 
 def _status_mb(key: str) -> float:
