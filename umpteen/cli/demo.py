@@ -33,6 +33,7 @@ NEURAL_SETTINGS: dict[str, Any] = {
     "finetune.held_out": 0.0,  # the two weights below are given, so there is nothing to choose
     "embedding_weight": 0.8,
     "head_weight": 0.0,
+    "linear.threshold": 0.05,
 }
 _COMPILED_WITH = 400  # texts
 
