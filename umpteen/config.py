@@ -369,9 +369,8 @@ class NetModelConfig(EncodedConfig):
 
 def describe_all() -> list[tuple[str, str, Any, str]]:
     """List the settings of all recipes, each once."""
-    rows = {row[0]: row for cls in (NeuralConfig, NetModelConfig) for row in reversed(describe(cls))}
-    order = [key for cls in (NeuralConfig, NetModelConfig) for key, *_ in describe(cls)]
-    return [rows[key] for key in dict.fromkeys(order)]
+    rows = {row[0]: row for cls in (NeuralConfig, NetModelConfig) for row in describe(cls)}
+    return list(rows.values())
 
 
 def _check_growing(levels: tuple[int, ...]) -> None:

@@ -74,7 +74,8 @@ Seed = Annotated[int | None, typer.Option(help="Same seed, same model.")]
 Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.")]
 Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
 Encoder = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Encoder of xr-transformer: minilm, a name on the hub, or a folder.")
+    str | None,
+    typer.Option(metavar="NAME", help="Encoder, if the recipe has one: minilm, a name on the hub, or a folder."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda or mps.")]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]

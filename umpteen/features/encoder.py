@@ -1,7 +1,6 @@
 """A transformer that turns texts into vectors: any model of ``transformers``, by name, folder or alias.
 
-Loads, tokenizes, pools and embeds; how it is trained is not known here. The only modules that import torch are
-this one, ``umpteen.train`` and the heads that run on a GPU.
+Loads, tokenizes, pools and embeds; how it is trained is not known here.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,12 @@ def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -
         batches = [pooled[i : i + size] for i in range(0, len(pooled), size)]
         for i in rng.permutation(len(batches)):
             yield batches[i]
+
+
+def endless_batches(lengths: np.ndarray, size: int, *seed: int) -> Iterator[np.ndarray]:
+    """Yield training batches of one epoch after the other, each in an order of its own."""
+    for epoch in count():
+        yield from training_batches(lengths, size, np.random.default_rng((*seed, epoch)))
 
 
 def by_budget(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,6 @@ class Network:
 
     def score_labels(self, tokens: Tokens, pairs: sp.csr_matrix) -> np.ndarray:
         """Score the stored entries of ``pairs``, in their order."""
-        ancestors = [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in range(self.tree.n_levels)]
         counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
         for rows, batch in self._batches(tokens, int(counts.max(initial=1))):
             most = int(counts[rows].max(initial=0))
@@ -103,7 +103,7 @@ class Network:
             is_there = np.arange(most) < counts[rows][:, None]  # (texts, most)
             places = np.where(is_there, pairs.indptr[rows][:, None] + np.arange(most), 0)
             labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
-            nodes = [of_level[labels].to(self.encoder.device) for of_level in ancestors]
+            nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
             with self._reading():
                 found = self.module.score(*batch, nodes)
             out[places[is_there]] = found.cpu().numpy()[is_there]
@@ -137,14 +137,28 @@ class Network:
 
     def _beam(self, level: int, k: int, wanted: int | None) -> int:
         """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""
-        fewest = int(np.bincount(self.tree.node_of(level), minlength=self.tree.sizes[level]).min())
-        enough = -(-k // max(fewest, 1))
+        enough = -(-k // max(self._fewest_labels[level], 1))
         return min(max(wanted or int(self.config.at(self.config.beam, level)), enough), self.tree.sizes[level])
 
     def _candidates(self, beams: list[int]) -> int:
         """Return the most nodes that are scored by gathering their vectors."""
-        most = [int(np.diff(starts).max()) for starts in self.tree.starts[1:]]
-        return max((beam * children for beam, children in zip(beams, most, strict=True)), default=1)
+        return max((beam * children for beam, children in zip(beams, self._most_children, strict=True)), default=1)
+
+    @cached_property
+    def _ancestors(self) -> list[torch.Tensor]:
+        """For each level, the node of every label there."""
+        return [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in range(self.tree.n_levels)]
+
+    @cached_property
+    def _fewest_labels(self) -> list[int]:
+        """For each level, the labels under the node that has fewest."""
+        sizes = self.tree.sizes
+        return [int(nodes.bincount(minlength=n).min()) for nodes, n in zip(self._ancestors, sizes, strict=True)]
+
+    @cached_property
+    def _most_children(self) -> list[int]:
+        """For each level but the last, the children of the node that has most."""
+        return [int(np.diff(starts).max()) for starts in self.tree.starts[1:]]
 
     def silence(self, labels: np.ndarray) -> None:
         """Let labels that no text carries rank last: nothing is known about them."""

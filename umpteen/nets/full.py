@@ -1,8 +1,8 @@
-"""One scorer for every label, trained without ever building the loss.
+"""One scorer for every label, trained a piece of the labels at a time.
 
 The gradient of the logistic loss by a score is σ(score) − y. So the scores of some labels are turned into gradients in
 place, the texts' share of them is added up, the labels' weights are stepped at once, and the next labels follow:
-memory holds the weights and the scores of one piece, never gradients or an optimiser's state of all labels
+memory holds the weights and the scores of one piece, never scores, gradients or an optimiser's state of all labels
 (Renée, MLSys 2023; ELMO, ICML 2025).
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ import torch
 from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
 from umpteen.features.encoder import Encoder, FlatTokens
-from umpteen.features.tokens import Tokens, by_budget, training_batches
+from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.store import Checkpoint
-from umpteen.train.graphs import Recorder, own_stream
+from umpteen.train.graphs import Inputs
 from umpteen.train.loop import Group, optimise, rate_at
+from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
 
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
@@ -71,20 +72,15 @@ class Course:
         kept = (
             None if self.checkpoint is None else _Kept(self.checkpoint, self.net, average, per_epoch, n_steps, device)
         )
-        self.net.train()
-        devices = [device] if device.type == "cuda" else []
-        try:
-            with torch.random.fork_rng(devices), own_stream(device):
-                torch.manual_seed(self.seed)
-                steps = optimise(
-                    self._groups(), self._batches(), self._backward(), n_steps=n_steps,
-                    rate=lambda step: self._paced(step, n_steps), stage="training the network",
-                    progress=self.progress, after=average, saved=kept,
-                )  # fmt: skip
-        finally:
-            self.net.eval()
+        backward = self._backward()
+        with learning(self.net, device, self.seed):
+            steps = optimise(
+                self._groups(), endless_batches(self.tokens.lengths, config.batch_size, self.seed), backward,
+                n_steps=n_steps, rate=lambda step: self._paced(step, n_steps), stage="training the network",
+                progress=self.progress, after=average, saved=kept,
+            )  # fmt: skip
         average.apply()
-        self.report = Report(steps, self.report.tokens, time.perf_counter() - begun)
+        self.report = Report(steps, backward.n_tokens, time.perf_counter() - begun)
 
     def _paced(self, step: int, n_steps: int) -> float:
         factor = rate_at(step, n_steps, self.config.schedule, self.config.warmup)
@@ -100,11 +96,10 @@ class Course:
         ]
         return [group for group in groups if len(group.parameters)]
 
-    def _backward(self) -> Callable[[np.ndarray], torch.Tensor]:
-        """Return what adds the gradients of a batch, in as many pieces as memory wants."""
-        encoder, lengths = self.encoder, self.tokens.lengths
-        flat = FlatTokens(self.tokens, encoder.device, encoder.pad)
-        truth = [DeviceRows(matrix, encoder.device) for matrix in self.truth]
+    def _backward(self) -> Pieces:
+        """Return what adds the gradients of a batch."""
+        encoder, device = self.encoder, self.encoder.device
+        truth = [DeviceRows(matrix, device) for matrix in self.truth]
 
         def work(ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *right: Any) -> torch.Tensor:
             with encoder.autocast():
@@ -112,26 +107,12 @@ class Course:
             loss.backward()
             return loss.detach()
 
-        recorder = Recorder(work, record=self.config.record and encoder.device.type == "cuda")
+        def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
+            share = torch.tensor(len(some) / len(rows), device=device)
+            return share, *(rows_of.flags(some) for rows_of in truth)
 
-        def backward(rows: np.ndarray) -> torch.Tensor:
-            pieces = [rows[piece] for piece in by_budget(lengths[rows], encoder.training_budget)]
-            total = torch.zeros((), device=encoder.device)
-            for some in pieces:
-                batch, share = flat.batch(some), torch.tensor(len(some) / len(rows), device=encoder.device)
-                self.report = self.report._replace(tokens=self.report.tokens + batch.ids.numel())
-                right = [rows_of.flags(some) for rows_of in truth]
-                total += recorder(batch.ids, batch.mask, share, *right, is_alone=len(pieces) == 1)
-            return total
-
-        return backward
-
-    def _batches(self) -> Iterator[np.ndarray]:
-        epoch = 0
-        while True:
-            rng = np.random.default_rng((self.seed, epoch))
-            yield from training_batches(self.tokens.lengths, self.config.batch_size, rng)
-            epoch += 1
+        flat = FlatTokens(self.tokens, device, encoder.pad)
+        return Pieces(encoder, flat, work, inputs, record=self.config.record)
 
 
 class _Average:

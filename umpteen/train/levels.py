@@ -21,12 +21,13 @@ from torch.nn import functional as F
 from umpteen.config import FinetuneConfig
 from umpteen.engine import Progress, silent
 from umpteen.features.encoder import Encoder, FlatTokens
-from umpteen.features.tokens import Tokens, by_budget, training_batches
+from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.heads import newton
 from umpteen.store import Checkpoint
-from umpteen.train.graphs import Recorder, own_stream
+from umpteen.train.graphs import Inputs
 from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.losses import weighted
+from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
 from umpteen.tree import LabelTree, relevance
 
@@ -175,7 +176,7 @@ class Finetuning:
         targets = DeviceRows(R, device)
         alive_rows = None if alive is None else DeviceRows(alive, device)
         parents = torch.from_numpy(self.tree.parents[level].astype(np.int64)).to(device)
-        lengths, scale, n_tokens = self.tokens.lengths, math.sqrt(encoder.dim), 0
+        scale = math.sqrt(encoder.dim)
 
         def work(
             ids: torch.Tensor, mask: torch.Tensor | None, R: torch.Tensor, parents_alive: Any, n: Any
@@ -189,26 +190,14 @@ class Finetuning:
             loss.backward()
             return loss.detach()
 
-        recorder = Recorder(work, record=config.record and device.type == "cuda")
-
-        def backward(rows: np.ndarray) -> torch.Tensor:
-            """Add the gradients of a batch, in as many pieces as memory wants."""
-            nonlocal n_tokens
-            pieces = [rows[piece] for piece in by_budget(lengths[rows], encoder.training_budget)]
-            n, total = torch.tensor(float(len(rows)), device=device), torch.zeros((), device=device)
-            for some in pieces:
-                batch = self.flat.batch(some)
-                n_tokens += batch.ids.numel()
-                parents_alive = None if alive_rows is None else alive_rows.dense(some)
-                loss = recorder(batch.ids, batch.mask, targets.dense(some), parents_alive, n, is_alone=len(pieces) == 1)
-                total += loss
-            return total
+        def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
+            parents_alive = None if alive_rows is None else alive_rows.dense(some)
+            return targets.dense(some), parents_alive, torch.tensor(float(len(rows)), device=device)
 
         per_epoch = math.ceil(len(self.kept) / config.batch_size)
         n_steps = math.ceil(self._epochs(level) * per_epoch)
         if n_steps == 0:
             return 0, 0
-        encoder.model.train()
         if config.recompute:
             encoder.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         watch = _EarlyStop(self, head, R, per_epoch) if len(self.held) else None
@@ -216,31 +205,24 @@ class Finetuning:
             Group(list(encoder.model.parameters()), config.rate, config.weight_decay, config.clip),
             Group(list(head.parameters()), config.head_rate),
         ]
-        devices = [device] if device.type == "cuda" else []
-        try:
-            with torch.random.fork_rng(devices), own_stream(device):
-                torch.manual_seed(self.seed + level)
-                done = optimise(
-                    groups, self._batches(level), backward, n_steps=n_steps,
-                    rate=lambda step: rate_at(step, n_steps, "linear", config.warmup),
-                    stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch,
-                )  # fmt: skip
-        finally:
-            encoder.model.eval()
+        backward = Pieces(encoder, self.flat, work, inputs, record=config.record)
+        with learning(encoder.model, device, self.seed + level):
+            done = optimise(
+                groups, self._batches(level), backward, n_steps=n_steps,
+                rate=lambda step: rate_at(step, n_steps, "linear", config.warmup),
+                stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch,
+            )  # fmt: skip
         if watch is not None:
             watch.restore()
-        return done, n_tokens
+        return done, backward.n_tokens
 
     def _epochs(self, level: int) -> float:
         return self.config.epochs_at(level, len(self._levels()))
 
     def _batches(self, level: int) -> Iterator[np.ndarray]:
-        lengths, epoch = self.tokens.lengths[self.kept], 0
-        while True:
-            rng = np.random.default_rng((self.seed, level, epoch))
-            for batch in training_batches(lengths, self.config.batch_size, rng):
-                yield self.kept[batch]
-            epoch += 1
+        lengths = self.tokens.lengths[self.kept]
+        for batch in endless_batches(lengths, self.config.batch_size, self.seed, level):
+            yield self.kept[batch]
 
     # What a finished resolution leaves
 

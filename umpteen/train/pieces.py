@@ -1,0 +1,56 @@
+"""The gradients of a batch of texts, whatever is learned from them: cut to fit memory, recorded where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from umpteen.features.encoder import Encoder, FlatTokens
+from umpteen.features.tokens import by_budget
+from umpteen.train.graphs import Inputs, Recorder, own_stream
+
+
+class Pieces:
+    """Add the gradients of a batch, in as many pieces as memory wants.
+
+    Parameters
+    ----------
+    work
+        Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
+    inputs
+        Returns those further tensors for the texts of a piece, and the whole batch it was cut from.
+    record
+        Whether steps are recorded, on a GPU.
+    """
+
+    def __init__(
+        self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
+        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, record: bool,
+    ):  # fmt: skip
+        self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
+        self.recorder = Recorder(work, record=record and encoder.device.type == "cuda")
+
+    def __call__(self, rows: np.ndarray) -> torch.Tensor:
+        """Return the loss of a batch of texts; their gradients are added."""
+        pieces = [rows[piece] for piece in by_budget(self.flat.lengths[rows], self.encoder.training_budget)]
+        total = torch.zeros((), device=self.encoder.device)
+        for some in pieces:
+            batch = self.flat.batch(some)
+            self.n_tokens += batch.ids.numel()
+            total += self.recorder(*batch, *self.inputs(some, rows), is_alone=len(pieces) == 1)
+        return total
+
+
+@contextmanager
+def learning(module: torch.nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Put a module into training, with random numbers of its own; afterwards both are as before."""
+    module.train()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), own_stream(device):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        module.eval()
