@@ -47,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{options.folder.name}: {len(train.texts):,} texts to learn from, {len(test.texts):,} to test on", flush=True
     )
     result = {"data": options.folder.name, "n_train": len(train.texts), "n_test": len(test.texts), "settings": given}
-    for name, ablation in (("features", lab.features), ("costs", lab.costs), ("resolution", lab.resolutions)):
-        result[name] = ablation()
+    ablations = {"features": lab.features, "costs": lab.costs, "resolution": lab.resolutions}
+    for name in options.only.split(",") if options.only else ablations:
+        result[name] = ablations[name]()
         if options.json:
             options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
@@ -133,6 +134,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--rows", type=int, help="train on the first rows only")
     parser.add_argument("--test-rows", type=int, default=10_000)
+    parser.add_argument("--only", help="some of features, costs and resolution, with commas between")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)

@@ -262,8 +262,8 @@ class EncodedConfig(ModelConfig):
 
     embedding_weight: float | None = option(
         None,
-        "length of the embedding beside tf-idf rows of length one; none lets xr-transformer choose it on texts kept "
-        "from fine-tuning, and leave the encoder out if tf-idf alone does better there",
+        "how many times as much the embedding counts as the tf-idf row; none lets xr-transformer choose it on texts "
+        "kept from fine-tuning, and leave the encoder out if tf-idf alone does better there",
         low=0.001,
     )
     head_weight: float | None = option(

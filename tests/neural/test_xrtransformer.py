@@ -13,6 +13,7 @@ import torch
 
 import umpteen
 from umpteen import XRLinear, XRTransformer
+from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput, MissingExtra
 from umpteen.features.encoder import Encoder
 
@@ -168,18 +169,32 @@ def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyP
     tried: list[float] = []
     ranked = weighing._ranked
 
-    def watched(features: Any, dense: np.ndarray, *rest: Any) -> Any:
-        tried.append(float(np.linalg.norm(dense[0])))
-        return ranked(features, dense, *rest)
+    def watched(features: Any, E: np.ndarray, weight: float, *rest: Any) -> Any:
+        tried.append(weight)
+        return ranked(features, E, weight, *rest)
 
     monkeypatch.setattr(weighing, "_ranked", watched)
     texts, lists, _ = make_corpus(400, seed=4)
     blind = {"max_features": 2}  # tf-idf that knows two words
     model = make(finetune=FINETUNE | {"held_out": 0.25}, tfidf=blind).fit(texts, lists)
-    np.testing.assert_allclose(tried, weighing._WEIGHTS, atol=1e-4)
+    assert tuple(tried) == weighing._WEIGHTS
     assert model.neural_ is not None
     assert model.config_.embedding_weight in weighing._WEIGHTS[1:]
     assert model.config_.head_weight in weighing._SHARES
+
+
+@pytest.mark.parametrize(("weight", "lengths"), [(0.5, (1.0, 0.5)), (1.0, (1.0, 1.0)), (4.0, (0.25, 1.0))])
+def test_the_block_that_counts_more_keeps_its_length(weight: float, lengths: tuple[float, float]) -> None:
+    X, E = sp.csr_matrix([[0.6, 0.0, 0.8]], dtype=np.float32), np.array([[0.0, 1.0]], np.float32)
+    rows = Rows.mixed(X, E, weight)
+    np.testing.assert_allclose([np.linalg.norm(rows.data), np.linalg.norm(rows.dense)], lengths, rtol=1e-6)
+    np.testing.assert_array_equal(X.data, np.float32([0.6, 0.8]))
+
+
+def test_scorers_of_an_embedding_that_counts_most_see_it_as_it_is(make: Any, corpus: Any) -> None:
+    model = make(embedding_weight=3.0).fit(corpus[0], corpus[1])
+    texts = corpus[0][:7]
+    np.testing.assert_allclose(model._embeddings(model._rows(texts, 1)), model.embed(texts), rtol=1e-5)
 
 
 def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:

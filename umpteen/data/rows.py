@@ -37,6 +37,17 @@ class Rows:
         return cls(*triplet(X), X.shape[1], block)
 
     @classmethod
+    def mixed(cls, X: sp.csr_matrix, dense: np.ndarray, weight: float) -> Rows:
+        """Put sparse and dense rows of length one side by side; the dense ones count ``weight`` times as much.
+
+        The block that counts more keeps its length and the other one shrinks: longer rows would be learned harder.
+        """
+        scale = np.float32(max(weight, 1.0))
+        if scale > 1:
+            X = sp.csr_matrix((X.data / scale, X.indices, X.indptr), shape=X.shape)
+        return cls.of(X, dense * (np.float32(weight) / scale))
+
+    @classmethod
     def single(cls, indices: np.ndarray, values: np.ndarray, n_features: int) -> Rows:
         """Wrap one checked sparse row."""
         return cls(np.array((0, len(indices))), indices, values, n_features, _NO_DENSE)

@@ -119,17 +119,19 @@ def solve_level(
         some = X if rows is None else X[torch.from_numpy(rows.astype(np.int64)).to(X.device)]
         for first in range(int(starts[parent]), int(starts[parent + 1]), _LABELS_AT_ONCE):
             last = min(first + _LABELS_AT_ONCE, int(starts[parent + 1]))
-            weight = torch.from_numpy(_block(columns, first, last, rows)).to(X.device)  # (rows, labels)
+            weight = _block(columns, first, last, rows, X)  # (rows, labels)
             positive = weight > 0
             W[:, first:last] = solve(some, positive, cost * torch.where(positive, weight, alpha))
     progress(stage, n_chunks, n_chunks)
     return W
 
 
-def _block(columns: sp.csc_matrix, first: int, last: int, rows: np.ndarray | None) -> np.ndarray:
-    """Cut a dense block out of a column matrix."""
+def _block(columns: sp.csc_matrix, first: int, last: int, rows: np.ndarray | None, like: torch.Tensor) -> torch.Tensor:
+    """Cut a dense block out of a column matrix; only what it stores travels to the device."""
     block = columns[:, first:last]
-    return (block if rows is None else block.tocsr()[rows]).toarray().astype(np.float32)
+    stored = sp.coo_matrix(block if rows is None else block.tocsr()[rows])
+    at = (torch.from_numpy(part.astype(np.int64)).to(like.device) for part in (stored.row, stored.col))
+    return like.new_zeros(*stored.shape).index_put_(tuple(at), torch.from_numpy(stored.data).to(like))
 
 
 def objective(X: torch.Tensor, positive: torch.Tensor, cost: torch.Tensor, W: torch.Tensor) -> torch.Tensor:

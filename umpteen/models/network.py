@@ -116,7 +116,7 @@ class NetModel(EncodedModel):
             USUAL, (config.embedding_weight, config.head_weight), strict=True
         ))  # fmt: skip
         config = replace(config, embedding_weight=weight, head_weight=share)
-        rows = Rows.of(features, E * np.float32(weight))
+        rows = Rows.mixed(features, E, weight)
         config = settled(config, rows)
         heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
         return Parts(config, targets, tfidf, rows.n_features, heads, neural)
@@ -184,7 +184,7 @@ class NetModel(EncodedModel):
             if not self.heads_:
                 return _Read(tokens, None)
             E = self.neural_.net.get().vectors(tokens)
-        rows = Rows.of(self.tfidf_.transform(X, threads=threads), E * np.float32(self.config_.embedding_weight))
+        rows = Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
         return _Read(tokens, rows)
 
     def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:

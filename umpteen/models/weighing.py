@@ -23,7 +23,7 @@ from umpteen.models.training import Training, settled
 from umpteen.shortlist import TopK
 
 USUAL = (0.6, 0.2)  # where there are no texts to choose on
-_WEIGHTS = (0.0, 0.3, 0.6, 1.0)  # of the embedding; 0 is tf-idf alone
+_WEIGHTS = (0.0, 0.3, 0.6, 1.0, 2.0)  # of the embedding; 0 is tf-idf alone
 _SHARES = (0.0, 0.1, 0.2, 0.4)  # of the encoder's own scorers
 _MOST = 20_000  # texts that the quick rankers learn from
 
@@ -54,7 +54,7 @@ def choose(
     found: dict[tuple[float, float], float] = {}
     for number, weight in enumerate(weights):
         progress("weighing the embedding", number, len(weights))
-        ranked = _ranked(features, E * np.float32(weight), Y, kept, held, config, depth)
+        ranked = _ranked(features, E, weight, Y, kept, held, config, depth)
         for share in shares if weight else (0.0,):
             top = ranked if own is None or not share else merge([ranked, own], weights=[1.0 - share, share])
             figures = evaluate(top, Y[held], ks=(1, 3, 5))
@@ -64,11 +64,13 @@ def choose(
 
 
 def _ranked(
-    features: sp.csr_matrix, dense: np.ndarray, Y: sp.csr_matrix, kept: np.ndarray, held: np.ndarray,
+    features: sp.csr_matrix, E: np.ndarray, weight: float, Y: sp.csr_matrix, kept: np.ndarray, held: np.ndarray,
     config: NeuralConfig, k: int,
 ) -> TopK:  # fmt: skip
     """Train a quick ranker on some texts and ask it about others."""
-    train, test = (Rows.of(features[rows], dense[rows] if dense.any() else None) for rows in (kept, held))
+    train, test = (
+        Rows.mixed(features[rows], E[rows], weight) if weight else Rows.of(features[rows]) for rows in (kept, held)
+    )
     linear = replace(
         config.linear, **{name: getattr(LinearConfig(), name) for name in ("eps", "max_iter", "threshold")}
     )

@@ -128,7 +128,7 @@ class XRTransformer(EncodedModel):
         neural = Neural(SavedEncoder(config.encoder, encoder=encoder), head if share else None)
         if config.features == "encoder":
             return Rows.of(sp.csr_matrix(E)), None, neural, config
-        return Rows.of(features, E * np.float32(weight)), tfidf, neural, config
+        return Rows.mixed(features, E, weight), tfidf, neural, config
 
     # Prediction
 
@@ -139,7 +139,7 @@ class XRTransformer(EncodedModel):
         E = self.embed(X, threads=threads)
         if self.tfidf_ is None:
             return Rows.of(sp.csr_matrix(E))
-        return Rows.of(self.tfidf_.transform(X, threads=threads), E * np.float32(self.config_.embedding_weight))
+        return Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Let the ranker and the encoder's own scorers propose labels, and weigh what they say."""
@@ -163,7 +163,7 @@ class XRTransformer(EncodedModel):
     def _embeddings(self, rows: Rows) -> np.ndarray:
         """Return the embeddings that the rows were made of."""
         if rows.n_dense:
-            return rows.dense / np.float32(self.config_.embedding_weight)
+            return rows.dense / np.float32(min(self.config_.embedding_weight, 1.0))
         return rows.data.reshape(len(rows), -1)
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
