@@ -27,9 +27,9 @@ MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(u
 OPTIONAL = {"pyarrow", "torch", "transformers", "fastapi", "uvicorn", "ray"}
 
 PUBLIC = {
-    "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree", "LightXML",
-    "PLT", "Parabel", "Tfidf", "TopK", "XRLinear", "XRTransformer", "XTransformer", "__version__", "evaluate", "load",
-    "load_demo", "read",
+    "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree",
+    "LightXML", "PLT", "Parabel", "Tfidf", "TopK", "XMLCNN", "XRLinear", "XRTransformer", "XTransformer", "__version__",
+    "evaluate", "load", "load_demo", "read",
 }  # fmt: skip
 
 

@@ -22,6 +22,8 @@ _HOMES = {
     "CascadeXML": "umpteen.models.network",
     "CascadeDiSMEC": "umpteen.models.network",
     "FullHead": "umpteen.models.network",
+    "XMLCNN": "umpteen.models.network",
+    "AttentionXML": "umpteen.models.network",
     "Ensemble": "umpteen.models.ensemble",
     "load": "umpteen.models",
     "Dataset": "umpteen.data",

@@ -296,6 +296,21 @@ class NetConfig(Checked):
         "scorers of several levels (cascade), or one per label, trained in pieces without an optimiser's state (full)",
         choices=("cascade", "full"),
     )
+    reader: str = option(
+        "layers",
+        "what reads a text: layers of the encoder, or, on the encoder's vectors of words alone, an LSTM whose states "
+        "each node attends to (lstm) or filters over neighbouring words (cnn)",
+        choices=("layers", "lstm", "cnn"),
+    )
+    hidden: int = option(
+        256, "states of the LSTM in each direction and width of what follows, or filters of a size", low=1
+    )
+    order: str = option(
+        "at-once",
+        "levels learn at once, or one after the other: with one reader that learns with the first (one-reader), or "
+        "each with a reader that begins as the one above ended (own-reader)",
+        choices=("at-once", "one-reader", "own-reader"),
+    )
     levels: tuple[int, ...] = option(
         (), "clusters at each level above the labels, coarse to fine. Empty: chosen by depth and branching", low=2
     )
@@ -312,7 +327,10 @@ class NetConfig(Checked):
         low=0.0, high=0.95,
     )  # fmt: skip
     bottleneck: int = option(
-        0, "width that a text's vector is brought to at the last of several levels; 0 leaves it as it is", low=0
+        0,
+        "width that a text's vector is brought to, by a cnn or at the last of several levels; 0 leaves it as it is, "
+        "that of a cnn as wide as hidden",
+        low=0,
     )
     beam: tuple[int, ...] = option(
         (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1
@@ -322,7 +340,7 @@ class NetConfig(Checked):
         "the score of a label: those of all levels on its path multiplied, or that of the last level",
         choices=("product", "last"),
     )
-    epochs: float = option(10.0, "passes over the texts", low=0.0)
+    epochs: float = option(10.0, "passes over the texts, for each level where they learn in turn", low=0.0)
     batch_size: int = option(64, "texts per step", low=1)
     rate: float = option(1e-4, "learning rate of the encoder", low=0.0)
     head_rate: float = option(1e-3, "learning rate of everything else", low=0.0)
@@ -346,6 +364,8 @@ class NetConfig(Checked):
         for name in ("dropout", "beam"):
             if not getattr(self, name):
                 raise BadConfig(f"{name} is empty; name at least one number")
+        if self.kind == "full" and (self.reader, self.order) != ("layers", "at-once"):
+            raise BadConfig("net.kind full reads layers of the encoder, at once; leave net.reader and net.order out")
         _check_growing(self.levels)
 
     def at(self, values: tuple[float, ...], level: int) -> float:

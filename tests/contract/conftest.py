@@ -34,11 +34,24 @@ _NO_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transforme
 ALL = [*LINEAR, *(pytest.param(name, marks=_NO_TORCH) for name in NEURAL)]
 
 
+LEARN_OTHERWISE = {
+    "full": {"net.head_rate": 1.0},
+    "attentionxml": {"net.levels": (15,), "net.hidden": 32, "net.epochs": 8.0},
+    "xml-cnn": {
+        "net.levels": (), "net.hidden": 64, "net.bottleneck": 128, "net.epochs": 14.0, "net.rate": 1e-2,
+        "net.head_rate": 6e-3,
+    },
+}  # fmt: skip
+
+
+BRIEFLY = {"net.epochs": 1.0}  # where what a network learns does not matter
+
+
 def learning(recipe: str) -> dict[str, Any]:
     """Return settings with which a recipe learns made data in a second or two."""
     if recipe not in NETS:
         return LEARN
-    return LEARN_AT_ONCE | ({"net.head_rate": 1.0} if recipe == "full" else {})
+    return LEARN_AT_ONCE | LEARN_OTHERWISE.get(recipe, {})
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,12 @@ def small(settings_of: Callable[[str], dict[str, Any]]) -> Callable[..., Model]:
         return create(recipe, settings_of(recipe) | settings)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def brief(small: Callable[..., Model]) -> Callable[..., Model]:
+    """Make the same, but a network with little training: for tests that only compare."""
+    return lambda recipe, **settings: small(recipe, **(BRIEFLY if recipe in NETS else {}), **settings)
 
 
 @pytest.fixture(params=ALL)

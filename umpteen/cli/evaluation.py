@@ -54,12 +54,25 @@ def evaluate(
     with terminal.progress() as progress:
         scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, progress=progress)
     speed = scored.n_rows / max(scored.seconds, 1e-9)
+    recall = shortlist_recall(model, dataset)
     if as_json:
         figures = {name: round(value, 4) for name, value in scored.figures.items()}
+        if recall:
+            figures["shortlist_recall"] = {str(size): round(value, 4) for size, value in recall.items()}
         terminal.json({**figures, "rows": scored.n_rows, "rows_per_s": round(speed, 1)})
         return
     terminal.table(*figure_table(scored.figures, ks), title=f"{dataset.name or data} ({split})")
     terminal.out.print(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s", highlight=False)
+    if recall:
+        shares = ", ".join(f"{value:.1f} % of {size:,}" for size, value in recall.items())
+        terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
+
+
+def shortlist_recall(model: Any, dataset: Dataset) -> dict[int, float]:
+    """Return what a network with several levels scores of the true nodes, by the size of a level; else nothing."""
+    if not hasattr(model, "shortlist_recall"):
+        return {}
+    return model.shortlist_recall(rows_of(dataset), dataset.Y[:, : len(model.labels_)])
 
 
 def score(

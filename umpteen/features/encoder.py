@@ -5,6 +5,7 @@ Loads, tokenizes, pools and embeds; how it is trained is not known here.
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -73,6 +74,24 @@ class Encoder:
                 "convert it, or choose another encoder"
             )
         return cls(model, tokenizer, config)
+
+    def twin(self) -> Encoder:
+        """Return a copy that learns on its own."""
+        return Encoder(copy.deepcopy(self.model), self.tokenizer, self.config)
+
+    def shallow(self) -> Encoder:
+        """Return the tokenizer and the vectors of words without the layers above them."""
+        words = self.model.get_input_embeddings().weight.detach()
+        facts = _transformers().BertConfig(
+            vocab_size=words.shape[0], hidden_size=words.shape[1], num_hidden_layers=0, num_attention_heads=1,
+            intermediate_size=1, max_position_embeddings=self.config.tokens, pad_token_id=self.pad,
+        )  # fmt: skip
+        model = _transformers().BertModel(facts, add_pooling_layer=False)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()  # what is never used is the same in every model
+            model.get_input_embeddings().weight.copy_(words)
+        return Encoder(model, self.tokenizer, self.config)
 
     @property
     def dim(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from umpteen.engine import Progress, silent
+from umpteen.errors import BadInput
 
 _AT_A_TIME = 4_096  # texts handed to the tokenizer in one call
 _CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
@@ -60,7 +61,7 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
     tokenizer.no_padding()
     parts: list[Tokens] = []
     for first in range(0, len(texts), _AT_A_TIME):
-        block = [str(text) for text in texts[first : first + _AT_A_TIME]]
+        block = [_checked(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
         progress("tokens", first, len(texts))
         begun = [_beginning(text, _CHARACTERS * limit) for text in block]
         found = [encoded.ids for encoded in tokenizer.encode_batch_fast(begun)]
@@ -72,6 +73,12 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
     sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
     ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
     return Tokens(np.cumsum(sizes), ids)
+
+
+def _checked(text: Any, row: int) -> str:
+    if not isinstance(text, str):
+        raise BadInput(f"text {row} is {type(text).__name__}; pass a str, use '' for an empty text")
+    return str(text)
 
 
 def _beginning(text: str, size: int) -> str:

@@ -11,7 +11,7 @@ from umpteen.config import update
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile, nearest
 from umpteen.models.base import Model
-from umpteen.models.network import CascadeDiSMEC, CascadeXML, FullHead, LightXML
+from umpteen.models.network import XMLCNN, AttentionXML, CascadeDiSMEC, CascadeXML, FullHead, LightXML
 from umpteen.models.warmup import warmup
 from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
 from umpteen.models.xrtransformer import XRTransformer, XTransformer
@@ -19,6 +19,8 @@ from umpteen.models.xrtransformer import XRTransformer, XTransformer
 __all__ = [
     "PLT",
     "RECIPES",
+    "XMLCNN",
+    "AttentionXML",
     "Bonsai",
     "CascadeDiSMEC",
     "CascadeXML",
@@ -38,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 _LINEAR = (XRLinear, Parabel, Bonsai, PLT, DiSMEC)
-_NEURAL = (XRTransformer, XTransformer, LightXML, CascadeXML, CascadeDiSMEC, FullHead)
+_NEURAL = (XRTransformer, XTransformer, LightXML, CascadeXML, CascadeDiSMEC, FullHead, AttentionXML, XMLCNN)
 RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (*_LINEAR, *_NEURAL)}
 
 

@@ -375,6 +375,15 @@ def fit_tfidf(
     X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
 ) -> tuple[Tfidf | None, sp.csr_matrix]:
     """Turn what came in into rows; what could not be trained on is refused before texts are read."""
+    features = check_trainable(X, matrix)
+    if features is None:
+        tfidf = Tfidf(config.tfidf, threads=config.threads)
+        return tfidf, tfidf.fit_transform(X, progress=progress)
+    return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
+
+
+def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | None:
+    """Refuse what could not be trained on; return feature rows, None for texts."""
     features = None if is_texts(X) else as_csr(X)
     check_rows_match(X if features is None else features, matrix)
     if matrix.shape[0] == 0:
@@ -383,10 +392,7 @@ def fit_tfidf(
         raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
     if matrix.nnz == 0:
         raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
-    if features is None:
-        tfidf = Tfidf(config.tfidf, threads=config.threads)
-        return tfidf, tfidf.fit_transform(X, progress=progress)
-    return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
+    return features
 
 
 def name_vectors(tfidf: Tfidf | None, targets: Targets, config: ModelConfig) -> sp.csr_matrix | None:

@@ -15,8 +15,9 @@ from umpteen.features.tokens import Tokens
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import is_texts, readable
-from umpteen.models.training import FINETUNING
+from umpteen.models.training import FINETUNING, tree_arrays
 from umpteen.store import Checkpoint, fingerprint
+from umpteen.tree import LabelTree
 
 
 class EncodedModel(Model):
@@ -46,12 +47,14 @@ class EncodedModel(Model):
         return X
 
     def _stages(
-        self, checkpoint: Any, nouns: Sequence[str], tokens: Tokens, *matrices: sp.csr_matrix
-    ) -> Checkpoint | None:
+        self, checkpoint: Any, nouns: Sequence[str], tokens: Tokens, *matrices: sp.csr_matrix,
+        tree: LabelTree | None = None,
+    ) -> Checkpoint | None:  # fmt: skip
         """Return where the stages of the encoder lie, under a key of all that decides them."""
         if checkpoint is None:
             return None
         settings = {name: to_dict(self.config)[name] for name in (*nouns, "encoder", "tree", "seed")}
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
-        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts)
+        given = () if tree is None else tree_arrays(tree).values()
+        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given)
         return Checkpoint(Path(checkpoint, FINETUNING), key)

@@ -23,10 +23,11 @@ from umpteen.config import (
     TreeConfig,
 )  # fmt: skip
 from umpteen.data.rows import Rows
+from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.features.tokens import Tokens
-from umpteen.models.base import fit_tfidf, name_vectors, proposed
+from umpteen.models.base import check_trainable, fit_tfidf, name_vectors, proposed
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
@@ -60,7 +61,7 @@ class NetModel(EncodedModel):
         Whether a ranker is trained on tf-idf and the network's vectors after the network.
 
     ``tree`` and ``tfidf`` say how labels are clustered; the other parameters belong to the ranker. After ``fit``,
-    ``course_`` says what training took; it is not saved.
+    ``course_`` says what training took, or each level where they learn in turn; it is not saved.
     """
 
     recipe = "net"
@@ -100,12 +101,16 @@ class NetModel(EncodedModel):
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         config = self.config
-        tfidf, features = fit_tfidf(X, matrix, config, progress)
+        check_trainable(X, matrix)
+        tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
+        if config.ranker or (tree is None and len(self._sizes(matrix)) > 1):  # words are for clusters and rankers
+            tfidf, features = fit_tfidf(X, matrix, config, progress)
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
+            encoder = encoder if config.net.reader == "layers" else encoder.shallow()
             tokens = encoder.tokenize(list(X), progress=progress)
-            by_name = name_vectors(tfidf, targets, config)
+            by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
             saved = SavedEncoder(config.encoder, encoder=encoder)
             neural = Neural(saved, net=SavedNet(config, saved, network.tree, network.arrays(), network))
@@ -129,7 +134,7 @@ class NetModel(EncodedModel):
         from umpteen.nets import Network
         from umpteen.train import Course
 
-        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, features, matrix)
+        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, features, matrix, tree=given)
         if given is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         tree = given if given is not None else self._tree(features, matrix, by_name, progress, stages)
@@ -142,11 +147,17 @@ class NetModel(EncodedModel):
         n_texts = max(matrix.shape[0], 1)
         network.begin(matrix.getnnz(axis=0) / n_texts)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
-        course = Course(
-            network.module, encoder, tokens, truth, config.net, network.pretrained, config.seed, stages, progress
-        )
-        course.run()
-        self.course_ = course.report
+        self.course_ = []
+        for level in network.turns:
+            stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
+            if level is not None:
+                network.module.learn(level)
+            course = Course(
+                network.module, encoder, tokens, truth, config.net, network.pretrained, config.seed, stages, progress,
+                stage,
+            )  # fmt: skip
+            course.run()
+            self.course_.append(course.report)
         network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
         network.load(network.arrays())  # predict with the numbers that are saved
         return network
@@ -159,8 +170,8 @@ class NetModel(EncodedModel):
             raise BadConfig(
                 "tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))"
             )
-        sizes = network_levels(matrix.shape[1], self.config.net)
-        if len(sizes) == 1 or self.config.net.kind == "full":
+        sizes = self._sizes(matrix)
+        if len(sizes) == 1:
             return LabelTree.flat(matrix.shape[1])
         if stages is not None and stages.has("tree"):
             return tree_from(stages.load("tree", mmap=False))
@@ -169,6 +180,11 @@ class NetModel(EncodedModel):
         if stages is not None:
             stages.save("tree", tree_arrays(tree))
         return tree
+
+    def _sizes(self, matrix: sp.csr_matrix) -> tuple[int, ...]:
+        """Return the nodes of each level, the labels last."""
+        n_labels, config = matrix.shape[1], self.config.net
+        return (n_labels,) if config.kind == "full" else network_levels(n_labels, config)
 
     # Prediction
 
@@ -217,6 +233,19 @@ class NetModel(EncodedModel):
         with encoders().on_threads(self._workers(threads)):
             network = self.neural_.net.get()
             return network.vectors(network.encoder.tokenize(list(texts)), progress=progress)
+
+    def shortlist_recall(self, X: Any, Y: Any, *, threads: int | None = None) -> dict[int, float]:
+        """Return for each level below the first the share of true nodes that are scored, as percentages, by its size.
+
+        What a level above has ruled out, no level below can find.
+        """
+        self._check_fitted()
+        texts, targets = self._read(X), self.targets_.encode(Y)
+        check_rows_match(texts, targets)
+        with encoders().on_threads(self._workers(threads)):
+            network = self.neural_.net.get()
+            shares = network.recall(network.encoder.tokenize(list(texts)), targets[:, : len(self.labels_)])
+        return {size: 100.0 * share for size, share in shares.items()}
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
@@ -307,4 +336,43 @@ class FullHead(NetModel):
         "net.dropout": (0.3,),
         "net.head_rate": 1.0,
         "net.epochs": 10.0,
+    }
+
+
+class AttentionXML(NetModel):
+    """An LSTM whose states each node attends to in a way of its own; levels learn one after the other."""
+
+    recipe = "attentionxml"
+    paper = "You, Zhang, Wang, Dai, Mamitsuka, Zhu: AttentionXML (NeurIPS 2019)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "net.reader": "lstm",
+        "net.order": "own-reader",
+        "net.depth": 2,
+        "net.branching": 8,
+        "net.few_labels": 15_000,
+        "net.beam": (64,),
+        "net.batch_size": 40,
+        "net.rate": 1e-3,
+        "net.head_rate": 1e-3,
+        "net.schedule": "constant",
+        "net.weight_decay": 0.0,
+        "net.clip": 5.0,
+        "net.average_from": 0.3,
+        "net.epochs": 15.0,
+    }
+
+
+class XMLCNN(NetModel):
+    """Filters over neighbouring words, a narrow layer, and one scorer per label."""
+
+    recipe = "xml-cnn"
+    paper = "Liu, Chang, Wu, Yang: Deep learning for extreme multi-label text classification (SIGIR 2017)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "net.reader": "cnn",
+        "net.bottleneck": 512,
+        "net.dropout": (0.5,),
+        "net.rate": 1e-3,
+        "net.head_rate": 1e-3,
+        "net.weight_decay": 0.0,
+        "net.epochs": 20.0,
     }

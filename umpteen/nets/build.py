@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from umpteen.features.encoder import Batch, Encoder, FlatTokens, explained_memor
 from umpteen.features.tokens import Tokens, by_budget
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full
-from umpteen.nets.readers import Layers, deeper_and_deeper
+from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States, deeper_and_deeper
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
@@ -47,9 +47,33 @@ class Network:
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             kind = Full if config.kind == "full" else Cascade
-            self.module: Any = kind(Layers(encoder, self._specs()), tree, config).to(encoder.device).eval()
+            self.module: Any = kind(self._reader(), tree, config).to(encoder.device).eval()
         if config.kind == "full" and encoder.device.type == "cuda":
             self.module.shorten()
+
+    def _reader(self) -> torch.nn.Module:
+        """Make what reads for all levels, or one reader for each."""
+        if self.config.order != "own-reader":
+            return self._one_reader(self.encoder)
+        readers = [self._one_reader(self.encoder if not level else self.encoder.twin()) for level in self._levels]
+        return Separate(readers)
+
+    def _one_reader(self, encoder: Encoder) -> torch.nn.Module:
+        config, n_levels = self.config, self.tree.n_levels
+        if config.reader == "lstm":
+            return Recurrent(encoder, n_levels, config.hidden)
+        if config.reader == "cnn":
+            return Convolved(encoder, n_levels, config.hidden, config.bottleneck or config.hidden)
+        return Layers(encoder, self._specs())
+
+    @property
+    def _levels(self) -> range:
+        return range(self.tree.n_levels)
+
+    @property
+    def turns(self) -> Sequence[int | None]:
+        """The levels that learn one after the other; a single None is all of them at once."""
+        return (None,) if self.config.order == "at-once" else self._levels
 
     def _specs(self) -> list[str]:
         """Return what each level reads of the encoder."""
@@ -68,8 +92,10 @@ class Network:
 
     @property
     def pretrained(self) -> list[torch.nn.Parameter]:
-        """The encoder's parameters."""
-        return list(self.encoder.model.parameters())
+        """The parameters that come from the encoder, or from its twins."""
+        reader = self.module.reader
+        readers = reader.readers if isinstance(reader, Separate) else [reader]
+        return [parameter for one in readers for parameter in one.model.parameters()]
 
     # Use
 
@@ -114,16 +140,30 @@ class Network:
         out, done = np.empty((len(tokens), self.module.reader.widths[-1]), np.float32), 0
         for rows, batch in self._batches(tokens, 1):
             with self._reading():
-                last = self.module.reader(*batch)[-1]
-            out[rows] = F.normalize(last.float(), dim=1).cpu().numpy()
+                *_, last = self.module.reader(*batch)
+            pooled = last.pooled() if isinstance(last, States) else last
+            out[rows] = F.normalize(pooled.float(), dim=1).cpu().numpy()
             done += len(rows)
             progress("embeddings", done, len(tokens))
         return out
 
+    def recall(self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None) -> dict[int, float]:
+        """Return for each level below the first the share of the true nodes that are scored, by its size."""
+        beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
+        right = [self.tree.lift(truth, level) for level in self._levels]
+        found = np.zeros(self.tree.n_levels)
+        for rows, batch in self._batches(tokens, self._candidates(beams)):
+            flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
+            with self._reading():
+                found += self.module.found(*batch, beams, flags).cpu().numpy()
+        totals = [max(level.nnz, 1) for level in right]
+        return {size: float(found[at] / totals[at]) for at, size in enumerate(self.tree.sizes) if at}
+
     def _batches(self, tokens: Tokens, candidates: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield the texts in batches that fit in memory."""
         flat = FlatTokens(tokens, self.encoder.device, self.encoder.pad)
-        most = max(1, _AT_ONCE // max(candidates * self.module.width, 1))
+        longest = int(tokens.lengths.max(initial=1))
+        most = max(1, _AT_ONCE // max(self.module.numbers(candidates, longest), 1))
         for batch in by_budget(tokens.lengths, self.encoder.budget):
             for first in range(0, len(batch), most):
                 rows = batch[first : first + most]
@@ -147,7 +187,7 @@ class Network:
     @cached_property
     def _ancestors(self) -> list[torch.Tensor]:
         """For each level, the node of every label there."""
-        return [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in range(self.tree.n_levels)]
+        return [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in self._levels]
 
     @cached_property
     def _fewest_labels(self) -> list[int]:
@@ -170,9 +210,9 @@ class Network:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all weights but the encoder's, in half precision."""
-        kept = {
-            name: tensor for name, tensor in self.module.state_dict().items() if not name.startswith("reader.model.")
-        }
+        elsewhere = {id(tensor) for tensor in self.encoder.model.state_dict(keep_vars=True).values()}
+        state = self.module.state_dict(keep_vars=True)
+        kept = {name: tensor for name, tensor in state.items() if id(tensor) not in elsewhere}
         return {name: tensor.detach().float().cpu().numpy().astype(np.float16) for name, tensor in kept.items()}
 
     def load(self, arrays: Mapping[str, Any]) -> None:

@@ -1,21 +1,22 @@
-"""Levels that learn at once: each one scores the children of the nodes that the one above finds best.
+"""Levels of scorers: each one scores the children of the nodes that the one above finds best.
 
 LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
-level every label is scored. In training the true nodes are always among those whose children are scored, and the
-choice is made anew at every step.
+level every label is scored. In training the true nodes are always among those whose children are scored. Where levels
+learn at once the choice is made anew at every step; where they learn in turn (AttentionXML) it stays the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
 from umpteen.config import NetConfig
-from umpteen.nets.scorers import Scorer
+from umpteen.nets.readers import Separate
+from umpteen.nets.scorers import Attention, Scorer, inherit
 from umpteen.tree import LabelTree
 
 
@@ -33,7 +34,7 @@ class Cascade(torch.nn.Module):
     Parameters
     ----------
     reader
-        Turns tokens into one vector per level; says by ``widths`` how long they are.
+        Turns tokens into what each level reads; says by ``widths`` how long its vectors are.
     tree
         The levels; its last one is the labels.
     config
@@ -43,14 +44,9 @@ class Cascade(torch.nn.Module):
     def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
         super().__init__()
         self.reader, self.tree, self.config = reader, tree, config
-        last = tree.n_levels - 1
+        self.learning: int | None = None  # the level that learns, None is all of them
         self.scorers = torch.nn.ModuleList(
-            Scorer(
-                width,
-                size,
-                dropout=config.at(config.dropout, level),
-                bottleneck=config.bottleneck if level == last and last else 0,
-            )
+            self._scorer(level, width, size)
             for level, (width, size) in enumerate(zip(reader.widths, tree.sizes, strict=True))
         )
         for level in range(1, tree.n_levels):
@@ -58,14 +54,54 @@ class Cascade(torch.nn.Module):
                 f"children_{level}", torch.from_numpy(child_table(tree.starts[level])), persistent=False
             )
 
+    def _scorer(self, level: int, width: int, n_nodes: int) -> torch.nn.Module:
+        config = self.config
+        if config.reader == "lstm":
+            return Attention(width, n_nodes, hidden=config.hidden)
+        narrow = config.bottleneck if config.reader == "layers" and 0 < level == self.tree.n_levels - 1 else 0
+        return Scorer(width, n_nodes, dropout=config.at(config.dropout, level), bottleneck=narrow)
+
+    def learn(self, level: int) -> None:
+        """Let one level learn alone from now on; it begins with what the one above has learned.
+
+        With one reader for all levels only the first level trains it.
+        """
+        self.learning = level
+        own = isinstance(self.reader, Separate)
+        if level:
+            inherit(self.scorers[level], self.scorers[level - 1])
+            if own:
+                self.reader.readers[level].load_state_dict(self.reader.readers[level - 1].state_dict())
+        self.requires_grad_(False)
+        for part in self._learners():
+            part.requires_grad_(True)
+
+    def _learners(self) -> list[torch.nn.Module]:
+        """Return the parts that learn now."""
+        if self.learning is None:
+            return [self]
+        if isinstance(self.reader, Separate):
+            return [self.reader.readers[self.learning], self.scorers[self.learning]]
+        return [self.scorers[self.learning]] + ([] if self.learning else [self.reader])
+
+    def train(self, mode: bool = True) -> Cascade:
+        """Change how the parts that learn behave; the others stay as in prediction."""
+        super().train(mode and self.learning is None)
+        for part in self._learners() if self.learning is not None else []:
+            part.train(mode)
+        return self
+
     def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the sum over levels of the mean logistic loss; ``truth`` (texts, nodes) says what is right there."""
+        """Return the mean logistic loss, summed over levels that learn; ``truth`` (texts, nodes) is what is right."""
         total, shortlist = torch.zeros((), device=ids.device), self._roots(ids)
         for level, e in enumerate(self.reader(ids, mask)):
             scores = self._scored(level, e, shortlist)
             right = truth[level].gather(1, shortlist.nodes).float()
-            each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
-            total = total + (each * shortlist.exists).sum() / shortlist.exists.sum()
+            if self.learning in (None, level):
+                each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
+                total = total + (each * shortlist.exists).sum() / shortlist.exists.sum()
+            if level == self.learning:
+                break
             if level + 1 < self.tree.n_levels:  # what is right comes first
                 priority = torch.where(shortlist.exists, scores.detach().sigmoid() + right, -1.0)
                 shortlist = self._below(level, shortlist, priority, int(self.config.at(self.config.beam, level)))
@@ -87,16 +123,33 @@ class Cascade(torch.nn.Module):
         ``beams`` is how many nodes of each level above are kept, ``allowed`` (nodes,) says for each level what may be
         chosen; empty is everything.
         """
-        shortlist, path = self._roots(ids), torch.empty(0)
+        *_, (shortlist, path) = self._walk(ids, mask, beams, allowed)
+        best, at = path.topk(min(k, path.shape[1]), dim=1)
+        return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
+
+    @torch.no_grad()
+    def found(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, beams: Sequence[int], truth: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Return for each level how many of the true nodes (texts, nodes) are among those that are scored."""
+        walk = zip(self._walk(ids, mask, beams, ()), truth, strict=True)
+        return torch.stack(
+            [(right.gather(1, shortlist.nodes) & shortlist.exists).sum() for (shortlist, _), right in walk]
+        )
+
+    def _walk(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, beams: Sequence[int], allowed: Sequence[torch.Tensor]
+    ) -> Iterator[tuple[Shortlist, torch.Tensor]]:
+        """Yield for each level what is scored there and the scores, −1 where there is nothing."""
+        shortlist = self._roots(ids)
         for level, e in enumerate(self.reader(ids, mask)):
             path = self._path(level, self._scored(level, e, shortlist), shortlist)
             if len(allowed):
                 shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
             path = torch.where(shortlist.exists, path, -1.0)
+            yield shortlist, path
             if level + 1 < self.tree.n_levels:
                 shortlist = self._below(level, shortlist, path, beams[level])
-        best, at = path.topk(min(k, path.shape[1]), dim=1)
-        return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
 
     @torch.no_grad()
     def score(self, ids: torch.Tensor, mask: torch.Tensor | None, nodes: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -107,10 +160,11 @@ class Cascade(torch.nn.Module):
             path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
         return path
 
-    @property
-    def width(self) -> int:
-        """Length of the longest vector that is gathered."""
-        return max(scorer.weight.shape[1] for scorer in self.scorers)
+    def numbers(self, candidates: int, length: int) -> int:
+        """Return how many numbers the candidates of one text take at most."""
+        if self.config.reader == "lstm":  # every node of the first level attends to every token
+            return max(candidates, self.tree.sizes[0]) * (self.scorers[0].width + length)
+        return candidates * max(scorer.width for scorer in self.scorers)
 
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels at these places a fixed margin."""
@@ -122,7 +176,7 @@ class Cascade(torch.nn.Module):
         nodes = torch.arange(self.tree.sizes[0], device=ids.device).expand(len(ids), -1)
         return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.ones(nodes.shape, device=ids.device))
 
-    def _scored(self, level: int, e: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
+    def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:
         scorer = self.scorers[level]
         return (scorer.all(e) if level == 0 else scorer.some(e, shortlist.nodes)).float()
 

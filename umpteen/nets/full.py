@@ -85,6 +85,10 @@ class Full(torch.nn.Module):
         weight = F.embedding(labels, self.weight).float()
         return (torch.bmm(weight, e.float()[:, :, None])[:, :, 0] + self.bias[labels]).sigmoid()
 
+    def numbers(self, candidates: int, length: int) -> int:
+        """Return how many numbers the candidates of one text take at most."""
+        return candidates * self.width
+
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels a fixed margin."""
         self.weight[places] = 0.0

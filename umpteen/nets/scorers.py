@@ -1,9 +1,11 @@
-"""What scores the nodes of one level: a vector and a bias for each, against the vector of a text."""
+"""What scores the nodes of one level: a vector and a bias for each, against the vector or the states of a text."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
+
+from umpteen.nets.readers import States
 
 
 class Scorer(torch.nn.Module):
@@ -43,3 +45,59 @@ class Scorer(torch.nn.Module):
         e = self.prepare(e)
         weight = F.embedding(nodes, self.weight)  # (texts, candidates, d)
         return torch.bmm(weight.to(e.dtype), e[:, :, None])[:, :, 0] + self.bias[nodes]
+
+    @property
+    def width(self) -> int:
+        """How many numbers are gathered for a candidate."""
+        return self.weight.shape[1]
+
+
+class Attention(torch.nn.Module):
+    """Nodes that each attend to the tokens of a text in a way of their own, and share what follows (AttentionXML).
+
+    Parameters
+    ----------
+    width
+        Length of a token's state.
+    n_nodes
+        Nodes of the level.
+    hidden
+        Width of the layer that all nodes share.
+    """
+
+    def __init__(self, width: int, n_nodes: int, *, hidden: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(n_nodes, width))
+        self.bias = torch.nn.Parameter(torch.zeros(n_nodes))
+        self.shared = torch.nn.Sequential(
+            torch.nn.Linear(width, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1, bias=False)
+        )
+        torch.nn.init.xavier_uniform_(self.weight)
+
+    def all(self, seen: States) -> torch.Tensor:
+        """Score every node (texts, nodes)."""
+        return self._answered(seen, self.weight.expand(len(seen.states), -1, -1)) + self.bias
+
+    def some(self, seen: States, nodes: torch.Tensor) -> torch.Tensor:
+        """Score some nodes of each text: ``nodes`` and the result are (texts, candidates)."""
+        return self._answered(seen, F.embedding(nodes, self.weight)) + self.bias[nodes]
+
+    def _answered(self, seen: States, asked: torch.Tensor) -> torch.Tensor:
+        """Turn the vectors of nodes (texts, candidates, d) into scores."""
+        logits = torch.bmm(asked.to(seen.states.dtype), seen.states.transpose(1, 2))  # (texts, candidates, length)
+        shares = logits.masked_fill(~seen.mask[:, None, :], -1e4).softmax(dim=2).to(seen.states.dtype)
+        return self.shared(torch.bmm(shares, seen.states))[:, :, 0]
+
+    @property
+    def width(self) -> int:
+        """How many numbers are gathered for a candidate."""
+        return 2 * self.weight.shape[1]
+
+
+def inherit(scorer: torch.nn.Module, above: torch.nn.Module) -> None:
+    """Let a level start with what it shares with the one above: all but what belongs to a node."""
+    own = {"weight", "bias"}
+    shared = {name: tensor for name, tensor in above.state_dict().items() if name not in own}
+    fitting = {name: tensor for name, tensor in scorer.state_dict().items() if name not in own}
+    if {name: tensor.shape for name, tensor in shared.items()} == {name: t.shape for name, t in fitting.items()}:
+        scorer.load_state_dict(shared, strict=False)

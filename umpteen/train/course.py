@@ -23,7 +23,6 @@ from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
 
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
-_STATE = "training"  # stage of the state while training runs
 
 
 class Report(NamedTuple):
@@ -47,7 +46,9 @@ class Course:
     truth
         For each level, the nodes of every text.
     pretrained
-        Parameters that learn at the encoder's rate; the others learn at ``head_rate``.
+        Parameters that learn at the encoder's rate; the others learn at ``head_rate``. What needs no gradient stays.
+    stage
+        Under which name progress is told and the state is kept.
     """
 
     net: Any
@@ -59,6 +60,7 @@ class Course:
     seed: int = 0
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
+    stage: str = "training the network"
     report: Report = field(default=Report(0, 0, 0.0))
 
     def run(self) -> None:
@@ -69,14 +71,14 @@ class Course:
         if not n_steps:
             return
         average = _Average(self.net, math.ceil(config.average_from * n_steps))
-        kept = (
-            None if self.checkpoint is None else _Kept(self.checkpoint, self.net, average, per_epoch, n_steps, device)
-        )
+        kept = None
+        if self.checkpoint is not None:
+            kept = _Kept(self.checkpoint, self.stage, self.net, average, per_epoch, n_steps, device)
         backward = self._backward()
         with learning(self.net, device, self.seed):
             steps = optimise(
                 self._groups(), endless_batches(self.tokens.lengths, config.batch_size, self.seed), backward,
-                n_steps=n_steps, rate=lambda step: self._paced(step, n_steps), stage="training the network",
+                n_steps=n_steps, rate=lambda step: self._paced(step, n_steps), stage=self.stage,
                 progress=self.progress, after=average, saved=kept,
             )  # fmt: skip
         average.apply()
@@ -89,9 +91,10 @@ class Course:
 
     def _groups(self) -> list[Group]:
         config, known = self.config, {id(parameter) for parameter in self.pretrained}
-        others = [parameter for parameter in self.net.parameters() if id(parameter) not in known]
+        learners = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
+        others = [parameter for parameter in learners if id(parameter) not in known]
         groups = [
-            Group(list(self.pretrained), config.rate, config.weight_decay, config.clip),
+            Group([p for p in learners if id(p) in known], config.rate, config.weight_decay, config.clip),
             Group(others, config.head_rate, config.head_decay),
         ]
         return [group for group in groups if len(group.parameters)]
@@ -145,9 +148,10 @@ class _Kept:
     """The state after every epoch, in a checkpoint: weights, averages, the optimiser's numbers, random ones."""
 
     def __init__(
-        self, checkpoint: Checkpoint, net: torch.nn.Module, average: _Average, per_epoch: int, n_steps: int,
-        device: torch.device,
+        self, checkpoint: Checkpoint, stage: str, net: torch.nn.Module, average: _Average, per_epoch: int,
+        n_steps: int, device: torch.device,
     ):  # fmt: skip
+        self.stage = stage.replace(" ", "-")
         self.checkpoint, self.net, self.average, self.device = checkpoint, net, average, device
         self.per_epoch, self.n_steps = per_epoch, n_steps
 
@@ -162,14 +166,14 @@ class _Kept:
         arrays |= {"random": torch.get_rng_state(), "counts": torch.tensor([step, self.average.n])}
         if self.device.type == "cuda":
             arrays["random_cuda"] = torch.cuda.get_rng_state(self.device)
-        self.checkpoint.save(_STATE, {name: _plain(tensor) for name, tensor in arrays.items()})
+        self.checkpoint.save(self.stage, {name: _plain(tensor) for name, tensor in arrays.items()})
 
     def load(self, optimiser: torch.optim.Optimizer) -> int:
         """Take up the last state that was kept."""
-        if not self.checkpoint.has(_STATE):
+        if not self.checkpoint.has(self.stage):
             return 0
         arrays = {
-            name: torch.from_numpy(array.copy()) for name, array in self.checkpoint.load(_STATE, mmap=False).items()
+            name: torch.from_numpy(array.copy()) for name, array in self.checkpoint.load(self.stage, mmap=False).items()
         }
         step, self.average.n = (int(count) for count in arrays.pop("counts"))
         torch.set_rng_state(arrays.pop("random"))
