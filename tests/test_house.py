@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "umpteen"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))])
-OPTIONAL = {"pyarrow", "torch", "transformers", "fastapi", "uvicorn", "ray"}
+OPTIONAL = {"pyarrow", "torch", "transformers", "triton", "fastapi", "uvicorn", "ray"}
 
 PUBLIC = {
     "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree",

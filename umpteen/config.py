@@ -332,6 +332,12 @@ class NetConfig(Checked):
         "that of a cnn as wide as hidden",
         low=0,
     )
+    by_row: int = option(
+        100_000,
+        "levels below the first with at least so many nodes step the rows that a batch touches and keep one number of "
+        "state a node; smaller ones have an optimiser that keeps two for each weight",
+        low=1,
+    )
     beam: tuple[int, ...] = option(
         (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1
     )

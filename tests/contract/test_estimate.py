@@ -15,8 +15,9 @@ from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
 from umpteen.models.estimate import Estimate
+from umpteen.tree import LabelTree
 
-from .conftest import LINEAR, Made
+from .conftest import LINEAR, N_LABELS, Made
 
 
 def estimate(recipe: str, X: Any, Y: Any, **settings: Any) -> Estimate:
@@ -27,7 +28,8 @@ def test_positive_and_in_words(recipe: str, made: Made, rows: sp.csr_matrix) -> 
     of_rows = (rows, rows.toarray(), rows.toarray().tolist()) if recipe in LINEAR else ()
     for X in (made.texts, *of_rows, iter(made.texts)):
         found = estimate(recipe, X, made.lists)
-        assert all(value > 0 for value in asdict(found).values() if not isinstance(value, str))
+        sizes = {name: value for name, value in asdict(found).items() if name not in ("device", "gpu_mb")}
+        assert all(value > 0 for value in sizes.values())
         assert (found.n_rows, found.n_labels) == made.Y.shape
         assert f"{len(made):,} rows" in str(found)
         assert "MB of memory" in str(found)
@@ -128,3 +130,29 @@ def test_wrong_data_is_refused_here_too(made: Made) -> None:
     with pytest.raises(BadInput, match="xr-transformer reads texts"):
         estimate("xr-transformer", np.eye(3), np.eye(3))
     assert estimate("xr-transformer", [], np.zeros((0, 2))).seconds == 0
+
+
+def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umpteen.models.estimate._device", lambda config: "cuda")
+    found = create("lightxml", {"encoder.name": str(encoder_folder)}).estimate(made.texts, made.lists)
+    assert found.gpu_mb > 0
+    assert f"and {found.gpu_mb:,.0f} MB there" in str(found)
+
+
+@pytest.mark.parametrize("by_row", [10, 1_000])
+@pytest.mark.parametrize("recipe", ["lightxml", "cascadexml"])
+def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int, encoder_folder: Path) -> None:
+    """Weights, gradients and an optimiser's two averages, or weights and one number a row."""
+    from umpteen.features.encoder import Encoder
+    from umpteen.models.footprint import scorers
+    from umpteen.nets import Network
+
+    settings = {"net.levels": (6,), "net.few_labels": 0, "net.by_row": by_row, "net.batch_size": 1}
+    model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.tokens": 16})
+    encoder = Encoder.load(model.config.encoder)
+    tree = LabelTree.from_groups([list(range(i, i + 10)) for i in range(0, N_LABELS, 10)])
+    network = Network(encoder, tree, model.config.net)
+    tables = [scorer.weight for scorer in network.module.scorers]
+    each = [16 * table.numel() if table.requires_grad else 4 * table.numel() + 8 * len(table) for table in tables]
+    found = scorers(N_LABELS, encoder.dim, model.config)
+    assert sum(each) <= found < 2.0 * sum(each) + 50_000  # beside them, what is gathered for a text

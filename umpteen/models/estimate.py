@@ -24,6 +24,7 @@ from umpteen.features.locate import locate
 from umpteen.heads import settle
 from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
+from umpteen.models.footprint import Encoder, footprint
 from umpteen.models.inputs import is_texts
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
@@ -38,9 +39,8 @@ _BYTES_PER_WEIGHT = 3.0  # in the packed model
 _WEIGHTS_PER_NONZERO = 60.0  # most a label keeps for each feature of a typical row
 _SAMPLE = 1_000  # texts looked at
 _CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
-_BERT_BASE = (12, 768)  # layers and width of an encoder whose config is not here yet
+_BERT_BASE = Encoder(12, 768)  # taken for an encoder whose config is not here yet
 _FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in float32, of a GPU in its short floats
-_BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of the optimiser
 _BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
 
 
@@ -61,13 +61,15 @@ class Estimate:
     memory_mb: float
     seconds: float
     device: str = ""  # where an encoder would run
+    gpu_mb: float = 0.0  # memory there, where it is not that of the processor
 
     def __str__(self) -> str:
         time = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         where = f" with the encoder on {self.device}" if self.device else ""
+        there = f", and {self.gpu_mb:,.0f} MB there" if self.gpu_mb else ""
         return (
             f"{self.n_rows:,} rows, {self.n_features:,} features, {self.n_labels:,} labels: "
-            f"about {time}{where} and {self.memory_mb:,.0f} MB of memory beyond the data"
+            f"about {time}{where} and {self.memory_mb:,.0f} MB of memory beyond the data{there}"
         )
 
     @classmethod
@@ -92,7 +94,7 @@ class Estimate:
         finetuning = _finetuning(X, n_labels, config)
         return cls(
             n_rows, size.n_features, size.n_nonzeros, n_labels, (memory + finetuning.n_bytes) / 1e6,
-            seconds + finetuning.seconds, finetuning.device,
+            seconds + finetuning.seconds, finetuning.device, finetuning.gpu_bytes / 1e6,
         )  # fmt: skip
 
 
@@ -149,46 +151,47 @@ def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
 class _Finetuning(NamedTuple):
     seconds: float
     n_bytes: float
+    gpu_bytes: float
     device: str
 
 
 def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
     """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
     if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
-        return _Finetuning(0.0, 0.0, "")
+        return _Finetuning(0.0, 0.0, 0.0, "")
     sample, n_texts = _sample(X)
     tokens = n_texts * float(np.mean([min(config.encoder.tokens, n / _CHARACTERS_PER_TOKEN) for n in sample] or [0.0]))
-    layers, width = _size_of_encoder(config.encoder)
-    n_parameters = 12.0 * layers * width**2
-    passes, n_scorers = _passes(max(n_labels, 2), config)
+    encoder = _size_of_encoder(config.encoder)
+    passes = _passes(max(n_labels, 2), config)
     device = _device(config.encoder)
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
-    n_bytes = 4.0 * width * n_texts
-    if device == "cpu":
-        n_bytes += _BYTES_PER_PARAMETER * (n_parameters + width * n_scorers)
-    return _Finetuning(2.0 * tokens * n_parameters * passes / rate, n_bytes, device)
+    held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
+    on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
+    return _Finetuning(2.0 * tokens * encoder.n_parameters * passes / rate, on_cpu, on_gpu, device)
 
 
-def _passes(n_labels: int, config: ModelConfig) -> tuple[float, int]:
-    """Count the passes of all texts through the encoder, and the scorers that are trained with it."""
+def _passes(n_labels: int, config: ModelConfig) -> float:
+    """Count the passes of all texts through the encoder."""
     if isinstance(config, NetModelConfig):
-        return _BACKWARD * config.net.epochs + config.ranker, sum(network_levels(n_labels, config.net))
+        turns = 1 if config.net.order == "at-once" else len(network_levels(n_labels, config.net))
+        return _BACKWARD * config.net.epochs * turns + config.ranker
     if not isinstance(config, NeuralConfig):
-        return 0.0, 0
+        return 0.0
     sizes = resolutions(n_labels, config.finetune)
     epochs = sum(config.finetune.epochs_at(level, len(sizes)) for level in range(len(sizes)))
-    return _BACKWARD * epochs + len(sizes) + 1, max(sizes, default=0)  # the texts are embedded in between
+    return _BACKWARD * epochs + len(sizes) + 1  # the texts are embedded in between
 
 
-def _size_of_encoder(config: EncoderConfig) -> tuple[int, int]:
-    """Return the layers and the width of an encoder that lies on this machine; of another, those of bert-base."""
+def _size_of_encoder(config: EncoderConfig) -> Encoder:
+    """Return the size of an encoder that lies on this machine; of another, that of bert-base."""
     source = locate(config.name)
     if not isinstance(source, Path):
         return _BERT_BASE
     try:
         facts = json.loads((source / "config.json").read_text(encoding="utf-8"))
         layers = facts.get("num_hidden_layers") or facts["n_layers"]  # distilbert has words of its own
-        return int(layers), int(facts.get("hidden_size") or facts["dim"])
+        width, vocabulary = facts.get("hidden_size") or facts["dim"], facts.get("vocab_size", _BERT_BASE.vocabulary)
+        return Encoder(int(layers), int(width), int(vocabulary))
     except (OSError, ValueError, KeyError, TypeError):
         return _BERT_BASE  # training will say what is wrong with it
 

@@ -209,10 +209,11 @@ class Network:
     # What is kept of it
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all weights but the encoder's, in half precision."""
+        """Return all weights but the encoder's, in half precision; what only training needs is left out."""
         elsewhere = {id(tensor) for tensor in self.encoder.model.state_dict(keep_vars=True).values()}
         state = self.module.state_dict(keep_vars=True)
         kept = {name: tensor for name, tensor in state.items() if id(tensor) not in elsewhere}
+        kept = {name: tensor for name, tensor in kept.items() if not name.endswith(".state")}
         return {name: tensor.detach().float().cpu().numpy().astype(np.float16) for name, tensor in kept.items()}
 
     def load(self, arrays: Mapping[str, Any]) -> None:

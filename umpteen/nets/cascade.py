@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from umpteen.config import NetConfig
 from umpteen.nets.readers import Separate
-from umpteen.nets.scorers import Attention, Scorer, inherit
+from umpteen.nets.scorers import Attention, Scorer, Table, inherit
 from umpteen.tree import LabelTree
 
 
@@ -59,7 +59,11 @@ class Cascade(torch.nn.Module):
         if config.reader == "lstm":
             return Attention(width, n_nodes, hidden=config.hidden)
         narrow = config.bottleneck if config.reader == "layers" and 0 < level == self.tree.n_levels - 1 else 0
-        return Scorer(width, n_nodes, dropout=config.at(config.dropout, level), bottleneck=narrow)
+        dropout = config.at(config.dropout, level)
+        if level and n_nodes >= config.by_row and config.order != "one-reader":
+            rate, decay = config.head_rate, config.head_decay
+            return Table(width, n_nodes, dropout=dropout, bottleneck=narrow, rate=rate, decay=decay)
+        return Scorer(width, n_nodes, dropout=dropout, bottleneck=narrow)
 
     def learn(self, level: int) -> None:
         """Let one level learn alone from now on; it begins with what the one above has learned.
@@ -95,11 +99,12 @@ class Cascade(torch.nn.Module):
         """Return the mean logistic loss, summed over levels that learn; ``truth`` (texts, nodes) is what is right."""
         total, shortlist = torch.zeros((), device=ids.device), self._roots(ids)
         for level, e in enumerate(self.reader(ids, mask)):
-            scores = self._scored(level, e, shortlist)
-            right = truth[level].gather(1, shortlist.nodes).float()
+            right = truth[level].gather(1, shortlist.nodes)
             if self.learning in (None, level):
-                each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
-                total = total + (each * shortlist.exists).sum() / shortlist.exists.sum()
+                scores, lost = self._learned(level, e, shortlist, right)
+                total = total + lost / shortlist.exists.sum()
+            else:
+                scores = self._scored(level, e, shortlist)
             if level == self.learning:
                 break
             if level + 1 < self.tree.n_levels:  # what is right comes first
@@ -111,7 +116,10 @@ class Cascade(torch.nn.Module):
         """Scorers start at random, whatever share of the texts carries a label."""
 
     def pace(self, factor: float) -> None:
-        """The optimiser knows the rates."""
+        """Learn at this share of the rates; where there is an optimiser, it knows them itself."""
+        for scorer in self.scorers:
+            if isinstance(scorer, Table):
+                scorer.pace(factor)
 
     @torch.no_grad()
     def topk(
@@ -179,6 +187,17 @@ class Cascade(torch.nn.Module):
     def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:
         scorer = self.scorers[level]
         return (scorer.all(e) if level == 0 else scorer.some(e, shortlist.nodes)).float()
+
+    def _learned(
+        self, level: int, e: Any, shortlist: Shortlist, right: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the scores of a level that learns, and the sum of its losses."""
+        scorer = self.scorers[level]
+        if isinstance(scorer, Table):
+            return scorer.learned(e, shortlist.nodes, right, shortlist.exists)
+        scores = self._scored(level, e, shortlist)
+        each = F.binary_cross_entropy_with_logits(scores, right.float(), reduction="none")
+        return scores, (each * shortlist.exists).sum()
 
     def _path(self, level: int, scores: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
         """Turn margins into the scores of the ways to the nodes."""

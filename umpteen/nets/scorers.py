@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn import functional as F
 
+from umpteen.nets.gathered import fastest
 from umpteen.nets.readers import States
 
 
@@ -50,6 +53,55 @@ class Scorer(torch.nn.Module):
     def width(self) -> int:
         """How many numbers are gathered for a candidate."""
         return self.weight.shape[1]
+
+
+class Table(Scorer):
+    """Nodes that are stepped where a batch touches them, with one number of state each.
+
+    No gradient and no optimiser's state as large as the table exists. ``rate`` and ``decay`` are what an optimiser
+    would be told.
+    """
+
+    def __init__(self, width: int, n_nodes: int, *, dropout: float, bottleneck: int, rate: float, decay: float):
+        super().__init__(width, n_nodes, dropout=dropout, bottleneck=bottleneck)
+        for name in ("weight", "bias"):
+            tensor = getattr(self, name).detach()
+            delattr(self, name)
+            self.register_buffer(name, tensor)
+        self.full_rate, self.decay = rate, decay
+        self.register_buffer("state", torch.zeros(n_nodes))
+        self.register_buffer("rate", torch.tensor(rate), persistent=False)
+
+    def pace(self, factor: float) -> None:
+        """Learn at this share of the rate."""
+        self.rate.fill_(factor * self.full_rate)
+
+    def learned(
+        self, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Score some nodes and step them; return scores, and the summed loss, which carries the gradient of ``e``."""
+        return _Step.apply(self.prepare(e).float(), nodes, right, exists, self)
+
+
+class _Step(torch.autograd.Function):
+    """A step of the rows on the way forward; the texts' gradient on the way back."""
+
+    @staticmethod
+    def forward(
+        context: Any, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor, table: Table
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        score, step = fastest(e.device)
+        with torch.autocast(e.device.type, enabled=False):
+            found = score(e, table.weight, table.bias, nodes, right, exists)
+            step(table.weight, table.bias, table.state, nodes, found.gap, exists, e, table.rate, table.decay)
+        context.save_for_backward(found.grad_e)
+        context.mark_non_differentiable(found.scores)
+        return found.scores, found.loss.sum()
+
+    @staticmethod
+    def backward(context: Any, _: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:  # type: ignore[override]
+        (grad_e,) = context.saved_tensors
+        return gradient * grad_e, None, None, None, None
 
 
 class Attention(torch.nn.Module):

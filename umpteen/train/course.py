@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,19 +130,25 @@ class _Average:
         if step <= self.first or (step - self.first) % _AVERAGE_EVERY:
             return False
         self.n += 1
-        for name, parameter in self.net.named_parameters():
+        for name, tensor in self._weights():
             if name not in self.mean:
-                self.mean[name] = parameter.detach().clone()
+                self.mean[name] = tensor.float().clone()
             else:
-                self.mean[name] += (parameter.detach() - self.mean[name]) / self.n
+                self.mean[name] += (tensor - self.mean[name]) / self.n
         return False
 
     def apply(self) -> None:
         """Give the network the mean, if there is one."""
-        with torch.no_grad():
-            for name, parameter in self.net.named_parameters():
-                if name in self.mean:
-                    parameter.copy_(self.mean[name])
+        for name, tensor in self._weights():
+            if name in self.mean:
+                tensor.copy_(self.mean[name])
+
+    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what learns: parameters, and tables that step themselves."""
+        for name, tensor in itertools.chain(self.net.named_parameters(), self.net.named_buffers()):
+            is_table = not isinstance(tensor, torch.nn.Parameter) and name.rpartition(".")[2] in ("weight", "bias")
+            if tensor.requires_grad or is_table:
+                yield name, tensor.detach()
 
 
 class _Kept:

@@ -1,0 +1,100 @@
+"""How much memory training an encoder and its scorers takes on the device, from sizes alone.
+
+The activations of a layer were measured: about 42 bytes for each token, layer and unit of width in short floats, from
+12 layers of 384 at 128 tokens to bert-base at 512 (docs/benchmarks-gpu.md).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from umpteen.config import EncodedConfig, NetConfig, NetModelConfig, NeuralConfig
+from umpteen.tree import network_levels, resolutions
+
+BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of an optimiser
+_BYTES_PER_ROW_STEPPED = 4.0  # the weight alone
+_BYTES_PER_SHORT = 2.0
+_BYTES_PER_STATE = {"cuda": 42.0, "mps": 84.0, "cpu": 84.0}  # of a token in a layer, for each unit of width
+_BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
+_BYTES_PER_SCORE = 16.0
+_BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while first scorers are solved for
+_SOLVED_AT_ONCE = 1_024  # nodes
+_AT_ONCE = {"cuda": 65_536, "mps": 4_096, "cpu": 1_024}  # tokens of a pass forward and backward
+_PIECE = 65_536  # labels that are scored at a time by full
+
+
+class Encoder(NamedTuple):
+    """The size of an encoder."""
+
+    layers: int
+    width: int
+    vocabulary: int = 30_522
+
+    @property
+    def n_parameters(self) -> float:
+        """Weights of the layers, which each token meets."""
+        return 12.0 * self.layers * self.width**2
+
+
+def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
+    """Return the bytes that training takes at its peak."""
+    batch, layers = _batch(config), encoder.layers
+    if isinstance(config, NetModelConfig) and config.net.reader != "layers":
+        layers = 3  # an LSTM in two directions, or filters, and the words
+    weights = 12.0 * layers * encoder.width**2 + encoder.vocabulary * encoder.width
+    tokens = min(batch * config.encoder.tokens, config.encoder.batch_tokens or _AT_ONCE[device])
+    activations = tokens * layers * encoder.width * _BYTES_PER_STATE[device]
+    training = activations + scorers(n_labels, encoder.width, config)
+    return BYTES_PER_PARAMETER * weights + max(training, _first_scorers(n_texts, n_labels, config))
+
+
+def _first_scorers(n_texts: int, n_labels: int, config: EncodedConfig) -> float:
+    """Return the bytes of the solver that resolutions begin with."""
+    if not isinstance(config, NeuralConfig) or not config.finetune.bootstrap:
+        return 0.0
+    size = max(resolutions(n_labels, config.finetune), default=0)
+    return n_texts * min(size, _SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE
+
+
+def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
+    """Return the bytes of the scorers, of their optimiser, and of the scores of a batch."""
+    if isinstance(config, NetModelConfig):
+        net = config.net
+        if net.kind == "full":
+            return n_labels * (_BYTES_PER_SHORT * width + 8.0) + net.batch_size * min(n_labels, _PIECE) * 12.0
+        sizes = network_levels(n_labels, net)
+        return sum(_level(level, sizes, width, net) for level in range(len(sizes)))
+    if isinstance(config, NeuralConfig):
+        size = max(resolutions(n_labels, config.finetune), default=0)
+        return size * (BYTES_PER_PARAMETER * width + config.finetune.batch_size * _BYTES_PER_SCORE)
+    return 0.0
+
+
+def _level(level: int, sizes: tuple[int, ...], width: int, net: NetConfig) -> float:
+    """Return what one level of a network takes."""
+    size, wide = sizes[level], _width(level, len(sizes), width, net)
+    if not level:
+        return size * (BYTES_PER_PARAMETER * wide + net.batch_size * _BYTES_PER_SCORE)
+    candidates = net.batch_size * min(net.at(net.beam, level - 1) * -(-size // sizes[level - 1]), size)
+    if size >= net.by_row and net.order != "one-reader":
+        return size * (_BYTES_PER_ROW_STEPPED * wide + 8.0) + candidates * _BYTES_PER_SCORE
+    return size * BYTES_PER_PARAMETER * wide + candidates * (_BYTES_PER_GATHERED * wide + _BYTES_PER_SCORE)
+
+
+def _width(level: int, n_levels: int, width: int, net: NetConfig) -> int:
+    """Return the length of a node's vector at a level."""
+    if net.reader == "lstm":
+        return 2 * net.hidden
+    if net.reader == "cnn":
+        return net.bottleneck or net.hidden
+    if net.bottleneck and 0 < level == n_levels - 1:
+        return net.bottleneck
+    if net.pooling == "last5":
+        return 5 * width
+    return 2 * width if not net.pooling and n_levels > 1 and not level else width
+
+
+def _batch(config: EncodedConfig) -> int:
+    if isinstance(config, NetModelConfig):
+        return config.net.batch_size
+    return config.finetune.batch_size if isinstance(config, NeuralConfig) else 0
