@@ -676,6 +676,34 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert "GPU MB" not in run("bench", data, *words, "--quiet").stdout  # a column without a figure is left out
 
 
+def test_bench_goes_on_where_it_was_and_lets_models_vote(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+    from umpteen.cli.benchmark import _measure_job
+
+    trained = []
+
+    def watched(job: Any) -> Any:
+        trained.append((job.recipe, job.n_members, job.settings, job.split))
+        return _measure_job(job)
+
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "_in_own_process", watched)
+    words = ["--recipes", "plt,xr-linear*2", "--set", "plt:linear.cost=2", "--set", "tree.leaf_size=8", "--quiet"]
+    kept = ["--out", tmp_path / "rows.json", "--split", "train"]
+    first = run("bench", data, *words, *kept)
+    assert first.exit_code == 0, first.output
+    assert "xr-linear × 2" in first.stdout
+    common = {"tree.leaf_size": "8"}
+    assert trained == [("plt", 1, common | {"linear.cost": "2"}, "train"), ("xr-linear", 2, common, "train")]
+    assert run("bench", data, *words, *kept).stdout == first.stdout
+    assert len(trained) == 2
+    for wrong in (["--recipes", "plt*x"], ["--recipes", "plt", "--set", "bonsai:trees=2"]):
+        assert run("bench", data, *wrong, "--quiet").exit_code == 2
+
+
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import umpteen.cli.demo
     import umpteen.models

@@ -245,6 +245,8 @@ def bench(
     encoder: Encoder = None,
     device: Device = None,
     rows: Rows = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Which part of the data to test on.")] = "test",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep rows here, and go on from there.")] = None,
     as_json: AsJson = False,
     config: Config = None,
     set_: Set = None,
@@ -255,11 +257,12 @@ def bench(
     """Train recipes on one dataset and compare quality, time, memory and size."""
     from umpteen.cli.benchmark import bench as run
     from umpteen.cli.inspection import recipe_names
-    from umpteen.cli.options import collect, data_path
+    from umpteen.cli.options import collect, data_path, of_recipes
 
-    own = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
-    _, changed = collect(config, set_ or [], **own)
-    options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json}
+    direct = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
+    common, own = of_recipes(set_ or [])
+    _, changed = collect(config, common, **direct)
+    options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json, "split": split, "out": out, "own": own}
     run(data_path(data), recipe_names(recipes), changed, **options)
 
 

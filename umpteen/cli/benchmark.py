@@ -1,15 +1,17 @@
 """``umpteen bench`` and ``umpteen demo``: train recipes on one dataset and put their figures in one table.
 
-Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's.
+Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's. ``NAME*3`` is
+three models of a recipe with other seeds that vote, measured as one.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -26,6 +28,8 @@ from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
 from umpteen.metrics import PROPENSITY, inverse_propensity
+from umpteen.shortlist import TopK
+from umpteen.store import atomic_write
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on
@@ -53,9 +57,42 @@ class Job:
 
     data: str
     recipe: str
+    n_members: int
     settings: dict[str, Any]
     n_rows: int | None
+    split: str
     quiet: bool
+
+    @property
+    def key(self) -> str:
+        """What decides the figures, in words."""
+        return json.dumps([Path(self.data).name, self.recipe, self.n_members, self.settings, self.n_rows, self.split])
+
+
+class Several:
+    """Models of one recipe with other seeds, handled as one model."""
+
+    def __init__(self, models: Sequence[Any]):
+        self.models, self.config = models, models[0].config
+
+    def fit(self, X: Any, Y: Any, *, label_names: Any, progress: Progress) -> Several:
+        """Train all, one after the other."""
+        from umpteen.models.ensemble import Ensemble
+
+        for model in self.models:
+            model.fit(X, Y, label_names=label_names, progress=progress)
+        self.labels_, self.ensemble = self.models[0].labels_, Ensemble(self.models)
+        return self
+
+    def topk(self, X: Any, k: int, *, threads: int | None = None) -> TopK:
+        """Let them vote."""
+        return self.ensemble.topk(X, k, threads=threads)
+
+    def save(self, folder: Path) -> None:
+        """Write each to a folder of its own."""
+        folder.mkdir(parents=True)
+        for number, model in enumerate(self.models):
+            model.save(folder / str(number))
 
 
 def bench(
@@ -64,26 +101,59 @@ def bench(
     settings: dict[str, Any],
     *,
     terminal: Terminal,
+    own: Mapping[str, dict[str, Any]] | None = None,
     n_rows: int | None = None,
+    split: str = "test",
+    out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Train every recipe on ``data`` and print one table."""
+    """Train every recipe on ``data`` and print one table.
+
+    ``own`` are settings of single recipes. What is found in ``out`` is not measured again, and every row is written
+    there as soon as it is known.
+    """
     from umpteen.models import create
 
-    jobs = [Job(data, recipe, own_settings(recipe, recipes, settings), n_rows, terminal.quiet) for recipe in recipes]
-    for job in jobs:
-        create(job.recipe, job.settings)  # a wrong name or setting is told before anything is trained
+    named = [members(recipe) for recipe in recipes]
+    names = [name for name, _ in named]
+    unknown = set(own or {}) - set(names)
+    if unknown:
+        raise BadConfig(f"--set names the recipe {sorted(unknown)[0]}, which is not in --recipes")
+    jobs = []
+    for name, count in named:
+        changed = own_settings(name, names, settings) | (own or {}).get(name, {})
+        create(name, changed)  # a wrong name or setting is told before anything is trained
+        jobs.append(Job(data, name, count, changed, n_rows, split, terminal.quiet))
+    known = json.loads(out.read_text(encoding="utf-8")) if out is not None and out.is_file() else {}
     rows = []
     for job in jobs:
-        terminal.note(f"{job.recipe} on {data}")
-        rows.append(_in_own_process(job))
+        if job.key not in known:
+            terminal.note(f"{job.recipe} on {data}")
+            known[job.key] = _in_own_process(job)
+            if out is not None:
+                atomic_write(out, json.dumps(known, indent=1))
+        rows.append(known[job.key])
     if as_json:
         terminal.json(rows)
         return
     a, b = rows[0]["propensity"]
     columns = {key: name for key, name in COLUMNS.items() if any(row[key] is not None for row in rows)}
     shown = [[row[key] for key in columns] for row in rows]
-    terminal.table(list(columns.values()), shown, title=f"{data} (PSP with A = {a}, B = {b})")
+    terminal.table(list(columns.values()), shown, title=f"{data} ({split}; PSP with A = {a}, B = {b})")
+
+
+def members(recipe: str) -> tuple[str, int]:
+    """Read how many models of a recipe vote.
+
+    Examples
+    --------
+    >>> members("xr-transformer*3"), members("plt")
+    (('xr-transformer', 3), ('plt', 1))
+    """
+    name, star, count = recipe.partition("*")
+    if star and not (count.isdigit() and int(count) > 0):
+        raise BadConfig(f"write NAME*3 for three models of a recipe, not '{recipe}'")
+    return name, int(count) if star else 1
 
 
 def own_settings(recipe: str, recipes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
@@ -121,13 +191,13 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     }
 
 
-def read_both(data: str, n_rows: int | None = None) -> tuple[Dataset, Dataset]:
-    """Read the train and test splits; of a single file a tenth of the rows is held out."""
+def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tuple[Dataset, Dataset]:
+    """Read the train split and another one; of a single file a tenth of the rows is held out."""
     train = read(data, "train", n_rows=n_rows)
     if not Path(data).is_dir():
         return train.split(_HELD_OUT)
     width = None if train.X is None else train.X.shape[1]
-    return train, read(data, "test", labels=train.labels, n_features=width)
+    return train, read(data, split, labels=train.labels, n_features=width)
 
 
 def _in_own_process(job: Job) -> dict[str, Any]:
@@ -165,11 +235,14 @@ def _measure_job(job: Job) -> dict[str, Any]:
     from umpteen.models import create, warmup
 
     terminal = Terminal(quiet=job.quiet)
-    model = create(job.recipe, job.settings)
-    train, test = read_both(job.data, job.n_rows)
+    first = create(job.recipe, job.settings)
+    others = [create(job.recipe, job.settings | {"seed": first.config.seed + n}) for n in range(1, job.n_members)]
+    model = Several([first, *others]) if others else first
+    train, test = read_both(job.data, job.n_rows, job.split)
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
         warmup(progress)  # compiling is no part of training
-        return measure(model, train, test, Path(folder, "model"), progress)
+        row = measure(model, train, test, Path(folder, "model"), progress)
+    return row | ({"recipe": f"{job.recipe} × {job.n_members}"} if others else {})
 
 
 def _one_query_ms(model: Any, X: Any) -> float:

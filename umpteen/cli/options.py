@@ -69,6 +69,19 @@ def collect(
     return chosen, settings
 
 
+def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Tell settings for all recipes from those of one: ``lightxml:net.epochs=8``."""
+    common: list[str] = []
+    own: dict[str, list[str]] = {}
+    for pair in pairs:
+        recipe, colon, rest = pair.partition(":")
+        if colon and "=" not in recipe:
+            own.setdefault(recipe.strip(), []).append(rest)
+        else:
+            common.append(pair)
+    return common, {recipe: collect(None, some)[1] for recipe, some in own.items()}
+
+
 def _of_preset(name: str | None) -> dict[str, Any]:
     """Return a paper's settings for a dataset."""
     if name is None:
