@@ -241,3 +241,16 @@ def test_poolings_must_fit_the_levels(encoder: Encoder) -> None:
 
     with pytest.raises(BadConfig, match="names 3 poolings, but the network has 1 levels"):
         Network(encoder, LabelTree.flat(5), NetConfig(pooling="cls@1,cls@2,mean"))
+
+
+def test_scorers_start_at_how_often_their_nodes_are_right() -> None:
+    tree = tree_of((4,), 20, seed=3)
+    net = cascade(tree, beam=(2,))
+    Y = sp.csr_matrix(np.random.default_rng(0).random((200, 20)) < 0.1, dtype=np.float32)
+    truth = [tree.lift(Y, level) for level in range(2)]
+    net.begin([torch.from_numpy(matrix.getnnz(axis=0).astype(np.float32) / 200) for matrix in truth])
+    shares = [
+        np.minimum(matrix.getnnz(axis=0) / 200 / asked, 0.5) for matrix, asked in zip(truth, (1, 0.5), strict=True)
+    ]
+    for scorer, share in zip(net.scorers, shares, strict=True):
+        np.testing.assert_allclose(scorer.bias.sigmoid().detach().numpy(), share, rtol=1e-4)

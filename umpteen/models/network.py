@@ -144,9 +144,8 @@ class NetModel(EncodedModel):
                 "pass a tree over the columns of Y"
             )
         network = Network(encoder, tree, config.net, seed=config.seed)
-        n_texts = max(matrix.shape[0], 1)
-        network.begin(matrix.getnnz(axis=0) / n_texts)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
+        network.begin(truth)
         self.course_ = []
         for level in network.turns:
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
@@ -287,7 +286,6 @@ class LightXML(NetModel):
         "net.bottleneck": 400,
         "net.beam": (75,),
         "net.batch_size": 16,
-        "net.head_rate": 1e-4,
         "net.schedule": "constant",
         "net.head_decay": 0.01,
         "net.average_from": 0.5,
@@ -358,6 +356,7 @@ class AttentionXML(NetModel):
         "net.weight_decay": 0.0,
         "net.clip": 5.0,
         "net.average_from": 0.3,
+        "net.record": False,
         "net.epochs": 15.0,
     }
 

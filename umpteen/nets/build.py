@@ -85,10 +85,10 @@ class Network:
             raise BadConfig(f"net.pooling names {len(specs)} poolings, but the network has {n_levels} levels")
         return specs if len(specs) == n_levels else specs * n_levels
 
-    def begin(self, share: np.ndarray) -> None:
-        """Tell the network which share of the texts carries each label."""
-        in_order = np.asarray(share, np.float32)[self.tree.order]
-        self.module.begin(torch.from_numpy(in_order).to(self.encoder.device))
+    def begin(self, truth: Sequence[sp.csr_matrix]) -> None:
+        """Start every node at how often it is right; ``truth`` has the nodes of every text, level by level."""
+        shares = [matrix.getnnz(axis=0) / max(matrix.shape[0], 1) for matrix in truth]
+        self.module.begin([torch.from_numpy(share.astype(np.float32)).to(self.encoder.device) for share in shares])
 
     @property
     def pretrained(self) -> list[torch.nn.Parameter]:

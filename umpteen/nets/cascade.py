@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from umpteen.config import NetConfig
 from umpteen.nets.readers import Separate
-from umpteen.nets.scorers import Attention, Scorer, Table, inherit
+from umpteen.nets.scorers import Attention, Scorer, Table, inherit, log_odds
 from umpteen.tree import LabelTree
 
 
@@ -112,8 +112,20 @@ class Cascade(torch.nn.Module):
                 shortlist = self._below(level, shortlist, priority, int(self.config.at(self.config.beam, level)))
         return total
 
-    def begin(self, share: torch.Tensor) -> None:
-        """Scorers start at random, whatever share of the texts carries a label."""
+    @torch.no_grad()
+    def begin(self, shares: Sequence[torch.Tensor]) -> None:
+        """Start every node at how often it is right where it is scored.
+
+        ``shares`` (nodes,) are those of all texts. Below the first level a node is scored only for texts whose beam
+        holds its parent, about as many as the beam's share of the level above. Nodes that attend start at nothing:
+        the layer they share would learn slowly from biases that are right already.
+        """
+        if self.config.reader == "lstm":
+            return
+        for level, (scorer, share) in enumerate(zip(self.scorers, shares, strict=True)):
+            beam = self.config.at(self.config.beam, level - 1) if level else 1
+            asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
+            scorer.bias.copy_(log_odds((share / asked).clamp(max=0.5)))
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rates; where there is an optimiser, it knows them itself."""

@@ -16,10 +16,10 @@ import torch
 from torch.nn import functional as F
 
 from umpteen.config import NetConfig
+from umpteen.nets.scorers import log_odds
 from umpteen.tree import LabelTree
 
 _LABELS_AT_ONCE = 65_536
-_RAREST = 1e-6  # least share of the texts that a label is taken to have
 
 
 class Full(torch.nn.Module):
@@ -47,10 +47,9 @@ class Full(torch.nn.Module):
         """Keep the weights in short floats; what is lost in a step is made up for on average."""
         self.weight = self.weight.to(torch.bfloat16)
 
-    def begin(self, share: torch.Tensor) -> None:
+    def begin(self, shares: Sequence[torch.Tensor]) -> None:
         """Start every label at how often texts carry it."""
-        share = share.clamp(_RAREST, 1.0 - _RAREST).to(self.bias.device)
-        self.bias.copy_(share.log() - (1.0 - share).log())
+        self.bias.copy_(log_odds(shares[-1]))
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rate."""

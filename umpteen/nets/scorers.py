@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from umpteen.nets.gathered import fastest
 from umpteen.nets.readers import States
 
+_RAREST = 1e-6  # least share of the texts that a node is taken to have
+
 
 class Scorer(torch.nn.Module):
     """The nodes of one level.
@@ -144,6 +146,12 @@ class Attention(torch.nn.Module):
     def width(self) -> int:
         """How many numbers are gathered for a candidate."""
         return 2 * self.weight.shape[1]
+
+
+def log_odds(share: torch.Tensor) -> torch.Tensor:
+    """Return the margin at which a logistic scorer says that a share of the texts is right."""
+    share = share.clamp(_RAREST, 1.0 - _RAREST)
+    return share.log() - (1.0 - share).log()
 
 
 def inherit(scorer: torch.nn.Module, above: torch.nn.Module) -> None:
