@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
-from umpteen.heads import Level, LinearTree, linear
+from umpteen.heads import Level, LinearTree, pack
 from umpteen.kernels import reference
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
@@ -60,7 +60,7 @@ def level_of(W: np.ndarray, bias: np.ndarray) -> Level:
 
 def encode(values: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray]:
     """Return codes and their table."""
-    coder = linear.Coder.of([values], precision)
+    coder = pack.Coder.of([values], precision)
     return coder.encode(values), coder.table
 
 
@@ -93,7 +93,7 @@ def make_forest(
     X = (rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.4)).astype(np.float32)
     X[:1] = 0
     search = SearchConfig(post=posts[0], leaf_post=posts[1])
-    with mock.patch.object(linear, "_WHOLE_BELOW", 10**9 if whole else 0):
+    with mock.patch.object(pack, "_WHOLE_BELOW", 10**9 if whole else 0):
         levels = [level_of(W, b) for W, b in zip(weights, bias, strict=True)]
         head = LinearTree.pack(levels, tree, n_features, search, weights=precision)
     return Forest(tree, decoded(weights, precision), bias, X, head)

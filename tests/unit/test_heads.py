@@ -15,7 +15,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
 from umpteen.heads import Level, LinearTree, auto, fit, settle, train
-from umpteen.heads.linear import Coder
+from umpteen.heads.pack import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree

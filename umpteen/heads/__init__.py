@@ -3,6 +3,7 @@
 from umpteen.heads.auto import settle
 from umpteen.heads.dense import DenseHead
 from umpteen.heads.fit import train
-from umpteen.heads.linear import Level, LinearTree
+from umpteen.heads.linear import LinearTree
+from umpteen.heads.pack import Level
 
 __all__ = ["DenseHead", "Level", "LinearTree", "settle", "train"]

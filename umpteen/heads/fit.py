@@ -20,7 +20,8 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.heads.auto import settle
-from umpteen.heads.linear import Level, LinearTree
+from umpteen.heads.linear import LinearTree
+from umpteen.heads.pack import Level
 from umpteen.kernels import LANES, lazy
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, relevance
