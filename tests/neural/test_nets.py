@@ -113,19 +113,19 @@ def test_a_wide_beam_finds_the_best_of_all_labels(rule: str) -> None:
     by_label = scores[2][:, nodes[2]]
     if rule == "product":
         by_label = by_label * scores[1][:, nodes[1]] * scores[0][:, nodes[0]]
-    places, found = net.topk(IDS, None, 7, [3, 8])
+    places, found = net.topk(net.reader(IDS, None), 7, [3, 8])
     best = by_label.topk(7, dim=1)
     torch.testing.assert_close(found, best.values)
     np.testing.assert_array_equal(tree.order[places.numpy()], best.indices.numpy())
     every = [of_level.expand(N_TEXTS, -1) for of_level in nodes]
-    torch.testing.assert_close(net.score(IDS, None, every), by_label)
+    torch.testing.assert_close(net.score(net.reader(IDS, None), every), by_label)
 
 
 def test_only_allowed_labels_are_found() -> None:
     tree = tree_of((3, 8), 25, seed=4)
     net = cascade(tree)
     flags = np.split(tree.allowed_nodes(np.array([4, 20])).astype(bool), np.cumsum(tree.sizes)[:-1])
-    places, scores = net.topk(IDS, None, 3, [3, 8], allowed=[torch.from_numpy(flag) for flag in flags])
+    places, scores = net.topk(net.reader(IDS, None), 3, [3, 8], allowed=[torch.from_numpy(flag) for flag in flags])
     assert set(tree.order[places[:, :2].numpy()].ravel()) == {4, 20}
     assert (places[:, 2] == -1).all()
     assert (scores[:, 2] == 0).all()
@@ -167,13 +167,13 @@ def test_a_step_is_that_of_the_logistic_loss(at_once: int, monkeypatch: pytest.M
 
 def test_every_label_is_compared_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     net = full_net(23, rate=0.0).eval()
-    expected = net.topk(IDS, None, 4)
+    expected = net.topk(net.reader(IDS, None), 4)
     monkeypatch.setattr(full, "_LABELS_AT_ONCE", 5)
-    for one, two in zip(net.topk(IDS, None, 4), expected, strict=True):
+    for one, two in zip(net.topk(net.reader(IDS, None), 4), expected, strict=True):
         torch.testing.assert_close(one, two)
     some = torch.tensor([[3, 22]] * N_TEXTS)
     by_name = dict(zip(expected[0][0].tolist(), expected[1][0].tolist(), strict=True))
-    scored = dict(zip(some[0].tolist(), net.score(IDS, None, [some])[0].tolist(), strict=True))
+    scored = dict(zip(some[0].tolist(), net.score(net.reader(IDS, None), [some])[0].tolist(), strict=True))
     assert all(by_name[label] == pytest.approx(scored[label]) for label in set(by_name) & set(scored))
 
 
@@ -254,3 +254,23 @@ def test_scorers_start_at_how_often_their_nodes_are_right() -> None:
     ]
     for scorer, share in zip(net.scorers, shares, strict=True):
         np.testing.assert_allclose(scorer.bias.sigmoid().detach().numpy(), share, rtol=1e-4)
+
+
+def test_a_text_is_read_once_for_network_and_ranker(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, lists, _ = make_corpus(64)
+    net = {"levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean"}
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    model = umpteen.CascadeDiSMEC(encoder=encoder, net=net, threads=1).fit(texts, lists)
+    network = model.neural_.net.get()
+    tokens = network.encoder.tokenize(texts)
+    read = network.read(tokens)
+    one, other = network.topk(tokens, 5), network.topk(read, 5)
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
+    passes = []
+    forward = network.module.reader.forward
+    monkeypatch.setattr(
+        network.module.reader, "forward", lambda *batch: passes.append(len(batch[0])) or forward(*batch)
+    )
+    model.topk(texts, 5)
+    assert sum(passes) == len(texts)

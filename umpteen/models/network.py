@@ -197,10 +197,12 @@ class NetModel(EncodedModel):
         with encoders().on_threads(threads):
             tokens = self.neural_.encoder.get().tokenize(list(X))
             if not self.heads_:
-                return _Read(tokens, None)
-            E = self.neural_.net.get().vectors(tokens)
+                return _Read(tokens)
+            network = self.neural_.net.get()
+            read = network.read(tokens)
+        E = network.scaled(read)
         rows = Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
-        return _Read(tokens, rows)
+        return _Read(tokens, rows, read if network.reads_vectors else None)
 
     def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Let the network answer, or the ranker and the network, and weigh what they say."""
@@ -210,7 +212,7 @@ class NetModel(EncodedModel):
         many = max(k, _PROPOSED)
         with encoders().on_threads(threads):
             own = self.neural_.net.get().topk(
-                rows.tokens, min(proposed(many), len(self.labels_)) if n_trees else k, beam=beam, wanted=wanted
+                rows.seen, min(proposed(many), len(self.labels_)) if n_trees else k, beam=beam, wanted=wanted
             )
         if not n_trees:
             return own
@@ -219,7 +221,7 @@ class NetModel(EncodedModel):
 
     def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         with encoders().on_threads(threads):
-            own = self.neural_.net.get().score_labels(rows.tokens, wanted)
+            own = self.neural_.net.get().score_labels(rows.seen, wanted)
         if rows.ranked is None:
             return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
         scores, share = super()._scored(rows.ranked, wanted, threads), np.float32(self.config_.head_weight)
@@ -261,10 +263,11 @@ class NetModel(EncodedModel):
 
 
 class _Read:
-    """Texts as the network reads them, and as the ranker does."""
+    """Texts as the network reads them, as the ranker does, and what the network's levels have read already."""
 
-    def __init__(self, tokens: Tokens, ranked: Rows | None):
+    def __init__(self, tokens: Tokens, ranked: Rows | None = None, read: list[np.ndarray] | None = None):
         self.tokens, self.ranked = tokens, ranked
+        self.seen = tokens if read is None else read
 
     @property
     def indptr(self) -> np.ndarray:

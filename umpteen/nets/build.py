@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch.nn import functional as F
 
 from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
-from umpteen.features.encoder import Batch, Encoder, FlatTokens, explained_memory
+from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
 from umpteen.features.tokens import Tokens, by_budget
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full
@@ -24,7 +23,10 @@ from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
 _SILENT = -20.0  # margin of a label that no text carries
+_READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
+
+Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
 
 
 class Network:
@@ -99,7 +101,7 @@ class Network:
 
     # Use
 
-    def topk(self, tokens: Tokens, k: int, *, beam: int | None = None, wanted: np.ndarray | None = None) -> TopK:
+    def topk(self, texts: Texts, k: int, *, beam: int | None = None, wanted: np.ndarray | None = None) -> TopK:
         """Return the k best labels of each text, of those with these numbers if any are named.
 
         ``beam`` replaces that of the settings at every level; where it could not lead to k labels it is widened.
@@ -109,20 +111,21 @@ class Network:
             ends = np.cumsum(self.tree.sizes)[:-1]
             every = np.split(self.tree.allowed_nodes(wanted).astype(bool), ends)
             flags = [torch.from_numpy(flag).to(self.encoder.device) for flag in every]
-        labels, scores = np.full((len(tokens), k), -1, np.int32), np.zeros((len(tokens), k), np.float32)
+        n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
+        labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
         beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
-        for rows, batch in self._batches(tokens, self._candidates(beams)):
+        for rows, look in self._seen(texts, self._candidates(beams)):
             with self._reading():
-                found = self.module.topk(*batch, k, beams, allowed=flags)
+                found = self.module.topk(look(), k, beams, allowed=flags)
             places, best = (part.cpu().numpy() for part in found)
             labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
             scores[rows, : places.shape[1]] = best
         return TopK(labels, scores)
 
-    def score_labels(self, tokens: Tokens, pairs: sp.csr_matrix) -> np.ndarray:
+    def score_labels(self, texts: Texts, pairs: sp.csr_matrix) -> np.ndarray:
         """Score the stored entries of ``pairs``, in their order."""
         counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
-        for rows, batch in self._batches(tokens, int(counts.max(initial=1))):
+        for rows, look in self._seen(texts, int(counts.max(initial=1))):
             most = int(counts[rows].max(initial=0))
             if not most:
                 continue
@@ -131,49 +134,72 @@ class Network:
             labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
             nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
             with self._reading():
-                found = self.module.score(*batch, nodes)
+                found = self.module.score(look(), nodes)
             out[places[is_there]] = found.cpu().numpy()[is_there]
+        return out
+
+    def read(self, tokens: Tokens, *, progress: Progress = silent) -> list[np.ndarray]:
+        """Return what each level reads of each text (texts, d), pooled where it reads every token."""
+        out, done = [np.empty((len(tokens), width), np.float32) for width in self.module.reader.widths], 0
+        for rows, look in self._seen(tokens, 1):
+            with self._reading():
+                for level, e in enumerate(look()):
+                    out[level][rows] = (e.pooled() if isinstance(e, States) else e).float().cpu().numpy()
+            done += len(rows)
+            progress("embeddings", done, len(tokens))
         return out
 
     def vectors(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
         """Return what the last level reads of each text (texts, d), scaled to length one."""
-        out, done = np.empty((len(tokens), self.module.reader.widths[-1]), np.float32), 0
-        for rows, batch in self._batches(tokens, 1):
-            with self._reading():
-                *_, last = self.module.reader(*batch)
-            pooled = last.pooled() if isinstance(last, States) else last
-            out[rows] = F.normalize(pooled.float(), dim=1).cpu().numpy()
-            done += len(rows)
-            progress("embeddings", done, len(tokens))
-        return out
+        return self.scaled(self.read(tokens, progress=progress))
+
+    def scaled(self, read: list[np.ndarray]) -> np.ndarray:
+        """Scale what the last level has read to length one."""
+        return read[-1] / np.maximum(np.linalg.norm(read[-1], axis=1, keepdims=True), 1e-12)
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether what ``read`` returns is all that scorers need."""
+        return self.config.reader != "lstm"
 
     def recall(self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None) -> dict[int, float]:
         """Return for each level below the first the share of the true nodes that are scored, by its size."""
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [self.tree.lift(truth, level) for level in self._levels]
         found = np.zeros(self.tree.n_levels)
-        for rows, batch in self._batches(tokens, self._candidates(beams)):
+        for rows, look in self._seen(tokens, self._candidates(beams)):
             flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
             with self._reading():
-                found += self.module.found(*batch, beams, flags).cpu().numpy()
+                found += self.module.found(look(), beams, flags).cpu().numpy()
         totals = [max(level.nnz, 1) for level in right]
         return {size: float(found[at] / totals[at]) for at, size in enumerate(self.tree.sizes) if at}
 
-    def _batches(self, tokens: Tokens, candidates: int) -> Iterator[tuple[np.ndarray, Batch]]:
-        """Yield the texts in batches that fit in memory."""
-        flat = FlatTokens(tokens, self.encoder.device, self.encoder.pad)
-        longest = int(tokens.lengths.max(initial=1))
-        most = max(1, _AT_ONCE // max(self.module.numbers(candidates, longest), 1))
-        for batch in by_budget(tokens.lengths, self.encoder.budget):
-            for first in range(0, len(batch), most):
-                rows = batch[first : first + most]
-                yield rows, flat.batch(rows)
+    def _seen(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Callable[[], Iterable[Any]]]]:
+        """Yield as many texts at a time as fit in memory, and what returns what levels read of them."""
+        if isinstance(texts, list):
+            for first in range(0, len(texts[0]), _READ_AT_ONCE):
+                rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
+                for some in self._pieces(rows, candidates, 1):
+                    yield some, partial(self._known, texts, some)
+            return
+        flat, longest = FlatTokens(texts, self.encoder.device, self.encoder.pad), int(texts.lengths.max(initial=1))
+        for rows in by_budget(texts.lengths, self.encoder.budget):
+            for some in self._pieces(rows, candidates, longest):
+                yield some, partial(self.module.reader, *flat.batch(some))
+
+    def _known(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Learn nothing, in the precision of the settings."""
         with torch.inference_mode(), self.encoder.autocast(), explained_memory():
             yield
+
+    def _pieces(self, rows: np.ndarray, candidates: int, longest: int) -> Iterator[np.ndarray]:
+        """Cut texts so that their candidates fit in memory."""
+        most = max(1, _AT_ONCE // max(self.module.numbers(candidates, longest), 1))
+        return (rows[first : first + most] for first in range(0, len(rows), most))
 
     def _beam(self, level: int, k: int, wanted: int | None) -> int:
         """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""

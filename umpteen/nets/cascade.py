@@ -7,7 +7,7 @@ learn at once the choice is made anew at every step; where they learn in turn (A
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +97,7 @@ class Cascade(torch.nn.Module):
 
     def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the mean logistic loss, summed over levels that learn; ``truth`` (texts, nodes) is what is right."""
-        total, shortlist = torch.zeros((), device=ids.device), self._roots(ids)
+        total, shortlist = torch.zeros((), device=ids.device), self._roots(len(ids), ids.device)
         for level, e in enumerate(self.reader(ids, mask)):
             right = truth[level].gather(1, shortlist.nodes)
             if self.learning in (None, level):
@@ -135,34 +135,32 @@ class Cascade(torch.nn.Module):
 
     @torch.no_grad()
     def topk(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, k: int, beams: Sequence[int], *,
-        allowed: Sequence[torch.Tensor] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        self, seen: Iterable[Any], k: int, beams: Sequence[int], *, allowed: Sequence[torch.Tensor] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the best labels (texts, k) by their places in the last level, −1 where there are none, and scores.
 
-        ``beams`` is how many nodes of each level above are kept, ``allowed`` (nodes,) says for each level what may be
-        chosen; empty is everything.
+        ``seen`` is what each level reads, ``beams`` is how many nodes of each level above are kept, ``allowed``
+        (nodes,) says for each level what may be chosen; empty is everything.
         """
-        *_, (shortlist, path) = self._walk(ids, mask, beams, allowed)
+        *_, (shortlist, path) = self._walk(seen, beams, allowed)
         best, at = path.topk(min(k, path.shape[1]), dim=1)
         return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
 
     @torch.no_grad()
-    def found(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, beams: Sequence[int], truth: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
+    def found(self, seen: Iterable[Any], beams: Sequence[int], truth: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return for each level how many of the true nodes (texts, nodes) are among those that are scored."""
-        walk = zip(self._walk(ids, mask, beams, ()), truth, strict=True)
+        walk = zip(self._walk(seen, beams, ()), truth, strict=True)
         return torch.stack(
             [(right.gather(1, shortlist.nodes) & shortlist.exists).sum() for (shortlist, _), right in walk]
         )
 
     def _walk(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, beams: Sequence[int], allowed: Sequence[torch.Tensor]
+        self, seen: Iterable[Any], beams: Sequence[int], allowed: Sequence[torch.Tensor]
     ) -> Iterator[tuple[Shortlist, torch.Tensor]]:
         """Yield for each level what is scored there and the scores, −1 where there is nothing."""
-        shortlist = self._roots(ids)
-        for level, e in enumerate(self.reader(ids, mask)):
+        shortlist = None
+        for level, e in enumerate(seen):
+            shortlist = self._roots(len(e), e.device) if shortlist is None else shortlist
             path = self._path(level, self._scored(level, e, shortlist), shortlist)
             if len(allowed):
                 shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
@@ -172,10 +170,10 @@ class Cascade(torch.nn.Module):
                 shortlist = self._below(level, shortlist, path, beams[level])
 
     @torch.no_grad()
-    def score(self, ids: torch.Tensor, mask: torch.Tensor | None, nodes: Sequence[torch.Tensor]) -> torch.Tensor:
+    def score(self, seen: Iterable[Any], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
         """Score some labels of each text; ``nodes`` (texts, labels) are their ancestors, level by level."""
-        path = torch.ones(nodes[0].shape, device=ids.device)
-        for level, e in enumerate(self.reader(ids, mask)):
+        path = torch.ones(nodes[0].shape, device=nodes[0].device)
+        for level, e in enumerate(seen):
             shortlist = Shortlist(nodes[level], torch.ones_like(path, dtype=torch.bool), path)
             path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
         return path
@@ -191,10 +189,10 @@ class Cascade(torch.nn.Module):
         self.scorers[-1].weight[places] = 0.0
         self.scorers[-1].bias[places] = margin
 
-    def _roots(self, ids: torch.Tensor) -> Shortlist:
+    def _roots(self, n_texts: int, device: torch.device) -> Shortlist:
         """Return every node of the first level."""
-        nodes = torch.arange(self.tree.sizes[0], device=ids.device).expand(len(ids), -1)
-        return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.ones(nodes.shape, device=ids.device))
+        nodes = torch.arange(self.tree.sizes[0], device=device).expand(n_texts, -1)
+        return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.ones(nodes.shape, device=device))
 
     def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:
         scorer = self.scorers[level]

@@ -9,7 +9,7 @@ memory holds the weights and the scores of one piece, never scores, gradients or
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -57,16 +57,15 @@ class Full(torch.nn.Module):
 
     def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
         """Step the labels and return a loss whose gradient is the texts' share; call it once per batch."""
-        e = F.dropout(self._read(ids, mask), self.config.dropout[-1], self.training)
+        e = F.dropout(self._scaled(self.reader(ids, mask)), self.config.dropout[-1], self.training)
         return _Step.apply(e, truth[0], self)
 
     @torch.no_grad()
     def topk(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, k: int, beams: Sequence[int] = (), *,
-        allowed: Sequence[torch.Tensor] = (),
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        self, seen: Iterable[torch.Tensor], k: int, beams: Sequence[int] = (), *, allowed: Sequence[torch.Tensor] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the numbers (texts, k) of the best labels, −1 where there are none, and their scores."""
-        e, best, labels = self._read(ids, mask), None, None
+        e, best, labels = self._scaled(seen), None, None
         for first, last in self._pieces():
             scores = self._scores(e, first, last).float()
             if len(allowed):
@@ -78,9 +77,9 @@ class Full(torch.nn.Module):
         return torch.where(values.isfinite(), labels.gather(1, at), -1), values.sigmoid()
 
     @torch.no_grad()
-    def score(self, ids: torch.Tensor, mask: torch.Tensor | None, nodes: Sequence[torch.Tensor]) -> torch.Tensor:
+    def score(self, seen: Iterable[torch.Tensor], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
         """Score some labels (texts, labels) of each text."""
-        e, labels = self._read(ids, mask), nodes[-1]
+        e, labels = self._scaled(seen), nodes[-1]
         weight = F.embedding(labels, self.weight).float()
         return (torch.bmm(weight, e.float()[:, :, None])[:, :, 0] + self.bias[labels]).sigmoid()
 
@@ -93,8 +92,10 @@ class Full(torch.nn.Module):
         self.weight[places] = 0.0
         self.bias[places] = margin
 
-    def _read(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        return F.normalize(self.reader(ids, mask)[-1].float(), dim=1) * math.sqrt(self.width)
+    def _scaled(self, seen: Iterable[torch.Tensor]) -> torch.Tensor:
+        """Bring what was read to one length."""
+        *_, e = seen
+        return F.normalize(e.float(), dim=1) * math.sqrt(self.width)
 
     def _scores(self, e: torch.Tensor, first: int, last: int) -> torch.Tensor:
         weight = self.weight[first:last]

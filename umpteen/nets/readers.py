@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
@@ -32,11 +32,20 @@ class Layers(torch.nn.Module):
         return [pooling(states, ids, mask) for pooling in self.poolings]
 
 
-class States(NamedTuple):
+@dataclass(frozen=True)
+class States:
     """A state per token (texts, length, d), and which tokens are no padding (texts, length)."""
 
     states: torch.Tensor
     mask: torch.Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where they lie."""
+        return self.states.device
+
+    def __len__(self) -> int:
+        return len(self.states)
 
     def pooled(self) -> torch.Tensor:
         """Return the mean over the tokens of each text (texts, d)."""
