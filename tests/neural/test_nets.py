@@ -104,15 +104,15 @@ def test_the_loss_is_that_of_the_children_of_the_best_and_of_the_true(shape: Any
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("rule", ["product", "last"])
+@pytest.mark.parametrize("rule", ["product", "weighted", "level"])
 def test_a_wide_beam_finds_the_best_of_all_labels(rule: str) -> None:
     tree = tree_of((3, 8), 25, seed=4)
     net = cascade(tree, score=rule)
     scores = [scored.sigmoid() for scored in margins(net)]
     nodes = [torch.from_numpy(tree.node_of(level).astype(np.int64)) for level in range(3)]
     by_label = scores[2][:, nodes[2]]
-    if rule == "product":
-        by_label = by_label * scores[1][:, nodes[1]] * scores[0][:, nodes[0]]
+    for level in {"product": (0, 1), "weighted": (1,), "level": ()}[rule]:
+        by_label = by_label * scores[level][:, nodes[level]]
     places, found = net.topk(net.reader(IDS, None), 7, [3, 8])
     best = by_label.topk(7, dim=1)
     torch.testing.assert_close(found, best.values)

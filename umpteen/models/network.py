@@ -304,6 +304,7 @@ class CascadeXML(NetModel):
     preset: ClassVar[Mapping[str, Any]] = {
         "net.depth": 3,
         "net.dropout": (0.2, 0.3, 0.4, 0.5),
+        "net.score": "weighted",
         "net.schedule": "plateau",
         "net.warmup": 0.1,
         "net.weight_decay": 0.05,

@@ -25,7 +25,7 @@ class Shortlist(NamedTuple):
 
     nodes: torch.Tensor
     exists: torch.Tensor  # whether a place holds a node
-    path: torch.Tensor  # score of the way from the root to the parent
+    path: torch.Tensor  # score of the parent
 
 
 class Cascade(torch.nn.Module):
@@ -210,9 +210,10 @@ class Cascade(torch.nn.Module):
         return scores, (each * shortlist.exists).sum()
 
     def _path(self, level: int, scores: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
-        """Turn margins into the scores of the ways to the nodes."""
-        is_product = self.config.score == "product" or level + 1 < self.tree.n_levels
-        return scores.sigmoid() * shortlist.path if is_product else scores.sigmoid()
+        """Turn margins into scores, multiplied with those of the way to the parents as the rule says."""
+        is_last, rule = level + 1 == self.tree.n_levels, self.config.score
+        multiplies = rule == "product" or (rule == "weighted" and is_last)
+        return scores.sigmoid() * shortlist.path if multiplies else scores.sigmoid()
 
     def _below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
         """Return the children of the nodes with the best scores."""
