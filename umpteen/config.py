@@ -343,8 +343,8 @@ class NetConfig(Checked):
     )
     score: str = option(
         "product",
-        "the score of a label: those of all levels on its way multiplied (product), of the last two (weighted), or that "
-        "of the last (level)",
+        "the score of a label: those of all levels on its way multiplied (product), of the last two (weighted), or "
+        "that of the last (level)",
         choices=("product", "weighted", "level"),
     )
     epochs: float = option(10.0, "passes over the texts, for each level where they learn in turn", low=0.0)
