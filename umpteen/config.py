@@ -7,6 +7,7 @@ there is one list of options. Knows nothing about data, files or models.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import types
@@ -312,7 +313,10 @@ class NetConfig(Checked):
         choices=("at-once", "one-reader", "own-reader"),
     )
     levels: tuple[int, ...] = option(
-        (), "clusters at each level above the labels, coarse to fine. Empty: chosen by depth and branching", low=2
+        (),
+        "clusters at each level above the labels, coarse to fine, rounded up so that all have as many children; those "
+        "with less than two labels a cluster are left out. Empty: chosen by depth, branching and few_labels",
+        low=2,
     )
     depth: int = option(1, "levels, the labels' included, where levels is empty", low=1)
     branching: int = option(8, "how much finer each level is, where levels is empty", low=2)
@@ -335,7 +339,8 @@ class NetConfig(Checked):
     by_row: int = option(
         100_000,
         "levels below the first with at least so many nodes step the rows that a batch touches and keep one number of "
-        "state a node; smaller ones have an optimiser that keeps two for each weight",
+        "state a node; smaller ones, those that attend and those of one-reader have an optimiser that keeps two for "
+        "each weight",
         low=1,
     )
     beam: tuple[int, ...] = option(
@@ -362,7 +367,10 @@ class NetConfig(Checked):
     head_decay: float = option(0.0, "weight decay of everything else", low=0.0)
     clip: float = option(1.0, "longest gradient of the encoder; 0 sets no bound", low=0.0)
     average_from: float = option(
-        1.0, "share of the steps after which weights are averaged (SWA); 1 averages none", low=0.0, high=1.0
+        1.0,
+        "share of the steps after which the weights of every tenth are averaged (SWA); 1 averages none",
+        low=0.0,
+        high=1.0,
     )
     record: bool = option(True, "on a GPU, record steps and replay them: a small encoder waits for Python otherwise")
 
@@ -401,8 +409,9 @@ def describe_all() -> list[tuple[str, str, Any, str]]:
 
 
 def _check_growing(levels: tuple[int, ...]) -> None:
-    if list(levels) != sorted(set(levels)):
-        raise BadConfig(f"levels must grow from coarse to fine, but are {', '.join(map(str, levels))}")
+    if any(below < 2 * above for above, below in itertools.pairwise(levels)):
+        shown = ", ".join(map(str, levels))
+        raise BadConfig(f"levels must grow from coarse to fine, each to at least twice the one above, but are {shown}")
 
 
 def describe(cls: type) -> list[tuple[str, str, Any, str]]:

@@ -700,8 +700,26 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
     assert trained == [("plt", 1, common | {"linear.cost": "2"}, "train"), ("xr-linear", 2, common, "train")]
     assert run("bench", data, *words, *kept).stdout == first.stdout
     assert len(trained) == 2
-    for wrong in (["--recipes", "plt*x"], ["--recipes", "plt", "--set", "bonsai:trees=2"]):
-        assert run("bench", data, *wrong, "--quiet").exit_code == 2
+    assert run("bench", data, "--recipes", "plt", "--set", "linear.cost=3", *kept, "--quiet").exit_code == 0
+    assert len(trained) == 3  # other settings are measured
+    (tmp_path / "other").mkdir()
+    (tmp_path / "damaged.json").write_text('{"a": [')
+    (tmp_path / "foreign.json").write_text('{"a": {}}')
+    for wrong in (
+        ["--recipes", "plt*x"],
+        ["--recipes", "plt*²"],
+        ["--recipes", "plt*0"],
+        ["--recipes", "plt", "--set", "bonsai:trees=2"],
+        ["--recipes", "plt", "--set", ":trees=2"],
+        ["--recipes", "plt", "--out", tmp_path / "damaged.json"],
+        ["--recipes", "plt", "--out", tmp_path / "foreign.json"],
+        ["--recipes", "plt", "--out", tmp_path / "other"],
+        ["--recipes", "plt", "--out", tmp_path / "nowhere" / "rows.json"],
+    ):
+        refused = run("bench", data, *wrong, "--quiet")
+        assert refused.exit_code == 2, wrong
+        assert len(refused.stderr.splitlines()) == 1
+    assert len(trained) == 3
 
 
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

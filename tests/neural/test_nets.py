@@ -239,7 +239,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
 def test_poolings_must_fit_the_levels(encoder: Encoder) -> None:
     from umpteen.errors import BadConfig
 
-    with pytest.raises(BadConfig, match="names 3 poolings, but the network has 1 levels"):
+    with pytest.raises(BadConfig, match="names 3 poolings, but the levels of the network are 1"):
         Network(encoder, LabelTree.flat(5), NetConfig(pooling="cls@1,cls@2,mean"))
 
 
@@ -274,3 +274,33 @@ def test_a_text_is_read_once_for_network_and_ranker(encoder_folder: Path, monkey
     )
     model.topk(texts, 5)
     assert sum(passes) == len(texts)
+
+
+@pytest.mark.parametrize("recipe", [umpteen.CascadeXML, umpteen.FullHead])
+def test_weights_that_cannot_be_kept_are_told(recipe: Any, encoder_folder: Path) -> None:
+    from umpteen.errors import BadConfig
+
+    texts, lists, _ = make_corpus(40)
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    model = recipe(encoder=encoder, net={"head_rate": 1e6, "epochs": 2.0, "batch_size": 8}, threads=1)
+    with pytest.raises(BadConfig, match="lower the settings rate and head_rate"):
+        model.fit(texts, lists)
+    assert not hasattr(model, "course_")
+
+
+def test_a_network_without_all_its_weights_is_refused(encoder: Encoder) -> None:
+    from umpteen.errors import BadModelFile
+
+    network = Network(encoder, LabelTree.flat(5), NetConfig(pooling="mean"))
+    arrays = network.arrays()
+    del arrays["scorers.0.bias"]
+    with pytest.raises(BadModelFile, match=r"lacks scorers\.0\.bias; save it again"):
+        network.load(arrays)
+
+
+@pytest.mark.parametrize("levels", [(4, 4), (4, 2), (4, 7)])
+def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
+    from umpteen.errors import BadConfig
+
+    with pytest.raises(BadConfig, match="each to at least twice the one above"):
+        NetConfig(levels=levels)

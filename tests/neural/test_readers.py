@@ -161,9 +161,12 @@ def test_shortlist_recall_is_the_share_of_true_nodes_below_the_beam(encoder_fold
         parents = network.tree.node_of(0)
         found += sum(parents[label] in kept for label in Y[row].indices)
     recall = model.shortlist_recall(texts, lists)
-    assert recall == {network.tree.n_labels: pytest.approx(100.0 * found / Y.nnz)}
+    assert recall == [pytest.approx(100.0 * found / Y.nnz)]
+    assert model.shortlist_recall(texts[:2], [[], []]) == []
     flat = umpteen.LightXML(encoder=encoder, net=net | {"few_labels": 1_000, "levels": ()}, threads=1).fit(texts, lists)
-    assert flat.shortlist_recall(texts, lists) == {}
+    assert flat.shortlist_recall(texts, lists) == []
+    full = umpteen.FullHead(encoder=encoder, net={"epochs": 0.0}, threads=1).fit(texts, lists)
+    assert full.shortlist_recall(texts, lists) == []
 
 
 def _batch(network: Network, tokens: Any) -> Any:

@@ -221,7 +221,9 @@ def test_the_last_number_of_epochs_serves_the_finest_resolution(epochs, n_levels
 def test_epochs_and_levels_must_make_sense():
     with pytest.raises(BadConfig, match="epochs is empty; name at least one number"):
         FinetuneConfig(epochs=())
-    with pytest.raises(BadConfig, match="levels must grow from coarse to fine, but are 64, 8"):
+    with pytest.raises(
+        BadConfig, match="levels must grow from coarse to fine, each to at least twice the one above, but are 64, 8"
+    ):
         FinetuneConfig(levels=(64, 8))
 
 
@@ -230,7 +232,9 @@ def test_the_numbers_of_a_network_must_make_sense():
         NetConfig(beam=())
     with pytest.raises(BadConfig, match="dropout is empty"):
         NetConfig(dropout=())
-    with pytest.raises(BadConfig, match="levels must grow from coarse to fine, but are 64, 8"):
+    with pytest.raises(
+        BadConfig, match="levels must grow from coarse to fine, each to at least twice the one above, but are 64, 8"
+    ):
         NetConfig(levels=(64, 8))
 
 

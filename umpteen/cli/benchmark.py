@@ -20,19 +20,21 @@ from typing import Any
 
 import numpy as np
 
+from umpteen import __version__
 from umpteen.cli.evaluation import score, widened
 from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import rows_of, size_of
-from umpteen.config import describe
+from umpteen.config import describe, to_dict
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
 from umpteen.metrics import PROPENSITY, inverse_propensity
 from umpteen.shortlist import TopK
-from umpteen.store import atomic_write
+from umpteen.store import atomic_write, fingerprint
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on
+_MOST_MEMBERS = 99
 _QUERIES = 200  # single queries that are timed
 
 COLUMNS = {
@@ -65,8 +67,12 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What decides the figures, in words."""
-        return json.dumps([Path(self.data).name, self.recipe, self.n_members, self.settings, self.n_rows, self.split])
+        """A name for all that decides the figures."""
+        from umpteen.models import create
+
+        whole = to_dict(create(self.recipe, self.settings).config)
+        data = str(Path(self.data).resolve())
+        return fingerprint(__version__, [data, self.recipe, self.n_members, whole, self.n_rows or 0, self.split])
 
 
 class Several:
@@ -124,7 +130,9 @@ def bench(
         changed = own_settings(name, names, settings) | (own or {}).get(name, {})
         create(name, changed)  # a wrong name or setting is told before anything is trained
         jobs.append(Job(data, name, count, changed, n_rows, split, terminal.quiet))
-    known = json.loads(out.read_text(encoding="utf-8")) if out is not None and out.is_file() else {}
+    known = _kept(out)
+    if split != "test" and not Path(data).is_dir():
+        raise BadConfig(f"--split {split} asks for a part of a folder, but {data} is one file; leave it out")
     rows = []
     for job in jobs:
         if job.key not in known:
@@ -142,6 +150,24 @@ def bench(
     terminal.table(list(columns.values()), shown, title=f"{data} ({split}; PSP with A = {a}, B = {b})")
 
 
+def _kept(out: Path | None) -> dict[str, Any]:
+    """Return the rows of an earlier run, and see that new ones can be written."""
+    if out is None:
+        return {}
+    if out.is_dir() or not out.resolve().parent.is_dir():
+        raise BadInput(f"--out wants a file in a folder that exists, but is '{out}'")
+    if not out.exists():
+        return {}
+    try:
+        found = json.loads(out.read_text(encoding="utf-8"))
+        whole = all(set(COLUMNS) <= set(row) for row in found.values())
+    except (ValueError, AttributeError, TypeError):
+        whole = False
+    if not whole:
+        raise BadInput(f"'{out}' was not written by umpteen bench; name another file")
+    return found
+
+
 def members(recipe: str) -> tuple[str, int]:
     """Read how many models of a recipe vote.
 
@@ -151,8 +177,8 @@ def members(recipe: str) -> tuple[str, int]:
     (('xr-transformer', 3), ('plt', 1))
     """
     name, star, count = recipe.partition("*")
-    if star and not (count.isdigit() and int(count) > 0):
-        raise BadConfig(f"write NAME*3 for three models of a recipe, not '{recipe}'")
+    if star and not (count.isdecimal() and 0 < int(count) <= _MOST_MEMBERS):
+        raise BadConfig(f"write NAME*3 for three models of a recipe, up to {_MOST_MEMBERS}, not '{recipe}'")
     return name, int(count) if star else 1
 
 

@@ -58,20 +58,21 @@ def evaluate(
     if as_json:
         figures = {name: round(value, 4) for name, value in scored.figures.items()}
         if recall:
-            figures["shortlist_recall"] = {str(size): round(value, 4) for size, value in recall.items()}
+            figures["shortlist_recall"] = [round(value, 4) for value in recall]
         terminal.json({**figures, "rows": scored.n_rows, "rows_per_s": round(speed, 1)})
         return
     terminal.table(*figure_table(scored.figures, ks), title=f"{dataset.name or data} ({split})")
     terminal.out.print(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s", highlight=False)
     if recall:
-        shares = ", ".join(f"{value:.1f} % of {size:,}" for size, value in recall.items())
+        sizes = model.describe()["levels"][1:]
+        shares = ", ".join(f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True))
         terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
 
 
-def shortlist_recall(model: Any, dataset: Dataset) -> dict[int, float]:
-    """Return what a network with several levels scores of the true nodes, by the size of a level; else nothing."""
+def shortlist_recall(model: Any, dataset: Dataset) -> list[float]:
+    """Return what a network with several levels scores of the true nodes of each; else nothing."""
     if not hasattr(model, "shortlist_recall"):
-        return {}
+        return []
     return model.shortlist_recall(rows_of(dataset), dataset.Y[:, : len(model.labels_)])
 
 

@@ -75,7 +75,7 @@ def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any
     own: dict[str, list[str]] = {}
     for pair in pairs:
         recipe, colon, rest = pair.partition(":")
-        if colon and "=" not in recipe:
+        if colon and recipe.strip() and "=" not in recipe:
             own.setdefault(recipe.strip(), []).append(rest)
         else:
             common.append(pair)

@@ -24,7 +24,7 @@ class Pooling:
     cls: int | None = None  # number of the token that stands for the text; the first one if there is none
 
     @classmethod
-    def parse(cls, spec: str, n_layers: int, cls_token: int | None = None) -> Pooling:
+    def parse(cls, spec: str, n_layers: int, cls_token: int | None = None, setting: str = "encoder.pooling") -> Pooling:
         """Read a specification for an encoder with so many layers.
 
         Examples
@@ -38,12 +38,12 @@ class Pooling:
             return cls("cls", tuple(range(max(0, n_layers - 4), n_layers + 1)), False, cls_token)
         found = _SPEC.fullmatch(spec)
         if found is None:
-            raise BadConfig(f"encoder.pooling must be mean, cls, last5, or such as cls@8 or mean@4+8, but is {spec!r}")
+            raise BadConfig(f"{setting} must be mean, cls, last5, or such as cls@8 or mean@4+8, but is {spec!r}")
         if found[2] is None:
             return cls(found[1], (n_layers,), True, cls_token)
         layers = tuple(int(layer) for layer in found[2].split("+"))
         if max(layers) > n_layers:
-            raise BadConfig(f"encoder.pooling names layer {max(layers)}, but the encoder has {n_layers} layers")
+            raise BadConfig(f"{setting} names layer {max(layers)}, but the encoder has {n_layers} layers")
         return cls(found[1], layers, False, cls_token)
 
     @property

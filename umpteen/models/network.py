@@ -134,7 +134,8 @@ class NetModel(EncodedModel):
         from umpteen.nets import Network
         from umpteen.train import Course
 
-        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, features, matrix, tree=given)
+        decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
+        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
         if given is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         tree = given if given is not None else self._tree(features, matrix, by_name, progress, stages)
@@ -146,7 +147,7 @@ class NetModel(EncodedModel):
         network = Network(encoder, tree, config.net, seed=config.seed)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
         network.begin(truth)
-        self.course_ = []
+        reports = []
         for level in network.turns:
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
             if level is not None:
@@ -156,9 +157,10 @@ class NetModel(EncodedModel):
                 stage,
             )  # fmt: skip
             course.run()
-            self.course_.append(course.report)
+            reports.append(course.report)
         network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
         network.load(network.arrays())  # predict with the numbers that are saved
+        self.course_ = reports
         return network
 
     def _tree(
@@ -233,12 +235,13 @@ class NetModel(EncodedModel):
         self._check_fitted()
         with encoders().on_threads(self._workers(threads)):
             network = self.neural_.net.get()
-            return network.vectors(network.encoder.tokenize(list(texts)), progress=progress)
+            return network.vectors(network.encoder.tokenize(list(self._read(texts))), progress=progress)
 
-    def shortlist_recall(self, X: Any, Y: Any, *, threads: int | None = None) -> dict[int, float]:
-        """Return for each level below the first the share of true nodes that are scored, as percentages, by its size.
+    def shortlist_recall(self, X: Any, Y: Any, *, threads: int | None = None) -> list[float]:
+        """Return for each level below the first the share of true nodes that are scored, as percentages.
 
-        What a level above has ruled out, no level below can find.
+        What a level above has ruled out, no level below can find. A network with one level scores all labels and has
+        no such shares, and neither have texts without labels that the model knows.
         """
         self._check_fitted()
         texts, targets = self._read(X), self.targets_.encode(Y)
@@ -246,7 +249,7 @@ class NetModel(EncodedModel):
         with encoders().on_threads(self._workers(threads)):
             network = self.neural_.net.get()
             shares = network.recall(network.encoder.tokenize(list(texts)), targets[:, : len(self.labels_)])
-        return {size: 100.0 * share for size, share in shares.items()}
+        return [100.0 * share for share in shares]
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""

@@ -173,7 +173,7 @@ class XRTransformer(EncodedModel):
             raise BadInput("this model was trained on tf-idf alone and has no encoder")
         with encoders().on_threads(self._workers(threads)):
             encoder = self.neural_.encoder.get()
-            return encoder.embed(encoder.tokenize(list(texts)), progress=progress)
+            return encoder.embed(encoder.tokenize(list(self._read(texts))), progress=progress)
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""

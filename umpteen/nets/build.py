@@ -13,7 +13,7 @@ import torch
 
 from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
-from umpteen.errors import BadConfig
+from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
 from umpteen.features.tokens import Tokens, by_budget
 from umpteen.nets.cascade import Cascade
@@ -23,6 +23,7 @@ from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
 _SILENT = -20.0  # margin of a label that no text carries
+_LARGEST = float(np.finfo(np.float16).max)  # weight that can be kept
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
 
@@ -84,7 +85,7 @@ class Network:
         if not specs:
             return deeper_and_deeper(self.encoder.model.config.num_hidden_layers, n_levels)
         if len(specs) not in (1, n_levels):
-            raise BadConfig(f"net.pooling names {len(specs)} poolings, but the network has {n_levels} levels")
+            raise BadConfig(f"net.pooling names {len(specs)} poolings, but the levels of the network are {n_levels}")
         return specs if len(specs) == n_levels else specs * n_levels
 
     def begin(self, truth: Sequence[sp.csr_matrix]) -> None:
@@ -162,8 +163,10 @@ class Network:
         """Whether what ``read`` returns is all that scorers need."""
         return self.config.reader != "lstm"
 
-    def recall(self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None) -> dict[int, float]:
-        """Return for each level below the first the share of the true nodes that are scored, by its size."""
+    def recall(self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None) -> list[float]:
+        """Return for each level below the first the share of true nodes that are scored; none if nothing is true."""
+        if self.tree.n_levels == 1 or not truth.nnz:
+            return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [self.tree.lift(truth, level) for level in self._levels]
         found = np.zeros(self.tree.n_levels)
@@ -171,8 +174,7 @@ class Network:
             flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
             with self._reading():
                 found += self.module.found(look(), beams, flags).cpu().numpy()
-        totals = [max(level.nnz, 1) for level in right]
-        return {size: float(found[at] / totals[at]) for at, size in enumerate(self.tree.sizes) if at}
+        return [float(count / level.nnz) for count, level in zip(found, right, strict=True)][1:]
 
     def _seen(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Callable[[], Iterable[Any]]]]:
         """Yield as many texts at a time as fit in memory, and what returns what levels read of them."""
@@ -234,15 +236,27 @@ class Network:
 
     # What is kept of it
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all weights but the encoder's, in half precision; what only training needs is left out."""
+    def _own(self) -> dict[str, torch.Tensor]:
+        """Return all weights but the encoder's; what only training needs is left out."""
         elsewhere = {id(tensor) for tensor in self.encoder.model.state_dict(keep_vars=True).values()}
         state = self.module.state_dict(keep_vars=True)
-        kept = {name: tensor for name, tensor in state.items() if id(tensor) not in elsewhere}
-        kept = {name: tensor for name, tensor in kept.items() if not name.endswith(".state")}
-        return {name: tensor.detach().float().cpu().numpy().astype(np.float16) for name, tensor in kept.items()}
+        return {
+            name: tensor
+            for name, tensor in state.items()
+            if id(tensor) not in elsewhere and not name.endswith(".state")
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights that are kept, in half precision."""
+        arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in self._own().items()}
+        if any(np.abs(array).max(initial=0.0) > _LARGEST or np.isnan(array).any() for array in arrays.values()):
+            raise BadConfig("the network's weights have grown beyond all bounds; lower the settings rate and head_rate")
+        return {name: array.astype(np.float16) for name, array in arrays.items()}
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Take weights as ``arrays`` gives them; a network that loads its own arrays is rounded as a saved one is."""
         state = {name: torch.from_numpy(np.array(array, np.float32)) for name, array in arrays.items()}
+        missing = set(self._own()) - set(state)
+        if missing:
+            raise BadModelFile(f"the network of the model lacks {', '.join(sorted(missing)[:3])}; save it again")
         self.module.load_state_dict(state, strict=False)

@@ -19,7 +19,7 @@ class Layers(torch.nn.Module):
         super().__init__()
         self.encoder, n_layers = encoder, encoder.model.config.num_hidden_layers
         self.model = encoder.model
-        self.poolings = [Pooling.parse(spec, n_layers, encoder.tokenizer.cls_token_id) for spec in specs]
+        self.poolings = [Pooling.parse(spec, n_layers, encoder.tokenizer.cls_token_id, "net.pooling") for spec in specs]
 
     @property
     def widths(self) -> list[int]:

@@ -85,7 +85,7 @@ def network_levels(n_labels: int, config: NetConfig) -> tuple[int, ...]:
     (4271,)
     """
     if config.levels:
-        return (*(size for size in config.levels if size < n_labels), n_labels)
+        return (*(size for size in config.levels if 2 * size <= n_labels), n_labels)
     if n_labels <= config.few_labels:
         return (n_labels,)
     wanted = (n_labels / config.branching**above for above in range(config.depth - 1, 0, -1))
