@@ -324,7 +324,7 @@ class NetConfig(Checked):
     pooling: str = option(
         "",
         "what each level reads of the encoder, separated by commas, such as cls@5+6,cls@8,cls@12; one serves all. "
-        "Empty: the first token of deeper and deeper layers",
+        "Empty: deeper and deeper layers, pooled as encoder.pooling says",
     )
     dropout: tuple[float, ...] = option(
         (0.1,), "share of what a level reads that is dropped in training; the last number serves all deeper levels",
