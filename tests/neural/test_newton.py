@@ -114,6 +114,7 @@ def test_relevance_weighs_positives_and_alpha_the_others() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 6), st.floats(0.01, 100.0), st.integers(0, 10**6))
 @example(5, 5, 5, 51.0, 683304)  # needs a step shorter than 1/32
+@example(38, 1, 2, 48.92, 4)  # begins where the gradient almost vanishes
 def test_the_gradient_vanishes_on_any_problem(n: int, d: int, n_labels: int, cost: float, seed: int) -> None:
     X, Y = problem(n, d, n_labels, seed)
     rows, positive = torch.from_numpy(X), torch.from_numpy(Y.toarray() > 0)
@@ -122,4 +123,5 @@ def test_the_gradient_vanishes_on_any_problem(n: int, d: int, n_labels: int, cos
     newton.objective(rows, positive, costs, W).sum().backward()
     zero = torch.zeros_like(W).requires_grad_()
     newton.objective(rows, positive, costs, zero).sum().backward()
-    assert (W.grad.norm(dim=0) <= 0.011 * zero.grad.norm(dim=0) + 1e-4).all()
+    rounding = 1e-4 + 1e-6 * cost * n  # of a sum over rows whose parts cancel out
+    assert (W.grad.norm(dim=0) <= 0.011 * zero.grad.norm(dim=0) + rounding).all()
