@@ -10,8 +10,8 @@ DATA ?= ../shared/data
 demo: $(VENV)/demo.stamp  ## train and show the main job on the embedded data
 	OMP_WAIT_POLICY=passive $(BIN)/umpteen demo -o demo-model  # waiting threads sleep: kinder to a busy machine
 
-test: $(VENV)/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/dev.stamp  ## run all tests, on two cores
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/dev.stamp  ## style, types, direction of imports
 	$(BIN)/ruff check .
