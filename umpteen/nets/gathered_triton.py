@@ -28,7 +28,7 @@ def _score_kernel(
     inside = column < d
     x = tl.load(e + text * d + column, mask=inside, other=0.0)
     total, lost = tl.zeros([WIDTH], tl.float32), tl.zeros([CANDIDATES], tl.float32)
-    last = min((split + 1) * per_split, n_candidates)
+    last = tl.minimum((split + 1) * per_split, n_candidates)
     for first in range(split * per_split, last, CANDIDATES):
         place = first + tl.arange(0, CANDIDATES)
         at = text * n_candidates + place
