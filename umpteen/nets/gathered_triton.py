@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
 
 from umpteen.nets.gathered import MEMORY, TINY, Scored
 
@@ -89,7 +89,8 @@ def score(
     scores, gap = (e.new_empty(n_texts, n_candidates) for _ in range(2))
     grad_e, loss = e.new_empty(_SPLITS, n_texts, d), e.new_empty(_SPLITS, n_texts)
     inputs = (e, weight, bias, nodes, right, exists)
-    _score_kernel[n_texts, _SPLITS](
+    launch: Any = _score_kernel[n_texts, _SPLITS]
+    launch(
         *(tensor.contiguous() for tensor in inputs), scores, gap, grad_e, loss, n_candidates, d, per_split,
         CANDIDATES=_CANDIDATES, WIDTH=triton.next_power_of_2(d),
     )  # fmt: skip
@@ -103,7 +104,8 @@ def step(
     """Do what ``gathered.step`` does."""
     keys, order = torch.where(exists, nodes, len(weight)).flatten().sort(stable=True)
     sizes: Any = (len(keys), nodes.shape[1], len(weight), e.shape[1])
-    _step_kernel[len(keys),](
+    launch: Any = _step_kernel[len(keys),]
+    launch(
         weight, bias, state, keys, order, gap.contiguous(), e.contiguous(), rate, *sizes, decay, MEMORY, TINY,
         WIDTH=triton.next_power_of_2(e.shape[1]),
     )  # fmt: skip
