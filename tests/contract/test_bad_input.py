@@ -167,7 +167,10 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("xr-transformer", {"features": "words"}), "features must be one of both, encoder, tfidf"),
         (lambda: create("xr-transformer", {"head_weight": 2}), "head_weight must be at most 1.0, but is 2"),
         (lambda: create("xr-transformer", {"finetune.epochs": ()}), "epochs is empty; name at least one"),
-        (lambda: create("xr-transformer", {"finetune.levels": "64,8"}), "must grow from coarse to fine"),
+        (
+            lambda: create("xr-transformer", {"finetune.levels": "64,8"}),
+            "must grow from coarse to fine, each to at least twice the one above, but are 64, 8",
+        ),
         (lambda: XRTransformer(encoder="x").set_params(encoder__token=4), "token'; did you mean '.*tokens'"),
     ],
 )  # fmt: skip

@@ -340,7 +340,8 @@ def test_a_given_tree_is_used(recipe: str, small: Small, made: Made, held_out: M
         return
     model = small(recipe, **{"tree.kind": "given"}).fit(made.texts, made.Y, tree=tree)
     assert model.describe()["levels"] == [6, N_LABELS]
-    assert model.evaluate(held_out.texts, held_out.Y)["P@1"] > (FLOOR[recipe] if recipe not in NETS else 40.0)
+    floor = {"attentionxml": 40.0, "xml-cnn": 40.0}.get(recipe, 60.0) if recipe in NETS else FLOOR[recipe]
+    assert model.evaluate(held_out.texts, held_out.Y)["P@1"] > floor
     same(model.topk(held_out.texts, 5), _reopened(model, tmp_path).topk(held_out.texts, 5))
 
 

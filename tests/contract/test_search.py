@@ -15,7 +15,7 @@ from umpteen.data.labels import Labels
 from umpteen.errors import BadInput
 from umpteen.models import Model
 
-from .conftest import N_LABELS, Made
+from .conftest import N_LABELS, NETS, Made
 
 Fitted = Callable[[str], Model]
 WHOLE = {"beam": N_LABELS}  # so wide that nothing is left out
@@ -56,7 +56,7 @@ def test_rows_may_select_nothing(recipe: str, fitted: Fitted, held_out: Made) ->
 def test_a_wider_beam_is_at_least_as_good(recipe: str, fitted: Fitted, held_out: Made) -> None:
     model = fitted(recipe)
     figures = [_precision(model, held_out, beam) for beam in (1, 4, N_LABELS)]
-    slack = 2.0 / len(held_out)  # more candidates may bring a wrong one that scores high
+    slack = 2.0 / len(held_out) if recipe in NETS else 0.0  # more candidates may bring a wrong one that scores high
     assert all(wide >= narrow - slack for narrow, wide in itertools.pairwise(figures))
 
 
