@@ -22,6 +22,13 @@ from umpteen.errors import BadConfig, nearest
 Settings = TypeVar("Settings")
 
 
+# How much is done at a time where no setting says so: here, because what it takes is foretold without torch.
+TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # embedded
+FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
+LABELS_SOLVED_AT_ONCE = 1_024
+LABELS_STEPPED_AT_ONCE = 65_536
+
+
 def option(
     default: Any,
     doc: str,
@@ -382,6 +389,14 @@ class NetConfig(Checked):
         if self.kind == "full" and (self.reader, self.order) != ("layers", "at-once"):
             raise BadConfig("net.kind full reads layers of the encoder, at once; leave net.reader and net.order out")
         _check_growing(self.levels)
+
+    def steps_rows(self, level: int, n_nodes: int) -> bool:
+        """Return whether a level steps the rows that a batch touches, without an optimiser."""
+        return level > 0 and n_nodes >= self.by_row and self.reader != "lstm" and self.order != "one-reader"
+
+    def narrowed(self, level: int, n_levels: int) -> int:
+        """Return the width to which a level brings a text's vector before it is scored; 0 is as it is."""
+        return self.bottleneck if self.reader == "layers" and 0 < level == n_levels - 1 else 0
 
     def at(self, values: tuple[float, ...], level: int) -> float:
         """Return the value for a level of a list whose last one serves the rest.

@@ -135,12 +135,13 @@ def bench(
         raise BadConfig(f"--split {split} asks for a part of a folder, but {data} is one file; leave it out")
     rows = []
     for job in jobs:
-        if job.key not in known:
+        key = job.key
+        if key not in known:
             terminal.note(f"{job.recipe} on {data}")
-            known[job.key] = _in_own_process(job)
+            known[key] = _in_own_process(job)
             if out is not None:
                 atomic_write(out, json.dumps(known, indent=1))
-        rows.append(known[job.key])
+        rows.append(known[key])
     if as_json:
         terminal.json(rows)
         return

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch.nn import functional as F
 
-from umpteen.config import EncoderConfig
+from umpteen.config import FEWER_IN_TRAINING, TOKENS_AT_ONCE, EncoderConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory
 from umpteen.features.attention import use_given_masks
@@ -26,8 +26,6 @@ from umpteen.features.pooling import Pooling
 from umpteen.features.tokens import Tokens, by_budget, tokenize
 
 _MULTIPLE = 8  # padded lengths are multiples of this, which matrix units like
-_BUDGET = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # tokens embedded at a time
-_FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
 
 
 class Encoder:
@@ -146,7 +144,7 @@ class Encoder:
     @property
     def training_budget(self) -> int:
         """How many tokens a forward and backward pass takes at a time."""
-        return self.config.batch_tokens or self.budget // _FEWER_IN_TRAINING
+        return self.config.batch_tokens or self.budget // FEWER_IN_TRAINING
 
     def files(self) -> dict[str, bytes]:
         """Return the encoder as files in Hugging Face layout, for the store."""
@@ -159,7 +157,7 @@ class Encoder:
     @property
     def budget(self) -> int:
         """How many tokens are read at a time where nothing is learned."""
-        return _FEWER_IN_TRAINING * self.config.batch_tokens or _BUDGET[self.device.type]
+        return FEWER_IN_TRAINING * self.config.batch_tokens or TOKENS_AT_ONCE[self.device.type]
 
     def _check_length(self) -> None:
         limit = getattr(self.model.config, "max_position_embeddings", None)

@@ -61,7 +61,7 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
     tokenizer.no_padding()
     parts: list[Tokens] = []
     for first in range(0, len(texts), _AT_A_TIME):
-        block = [_checked(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
+        block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
         progress("tokens", first, len(texts))
         begun = [_beginning(text, _CHARACTERS * limit) for text in block]
         found = [encoded.ids for encoded in tokenizer.encode_batch_fast(begun)]
@@ -75,7 +75,8 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
     return Tokens(np.cumsum(sizes), ids)
 
 
-def _checked(text: Any, row: int) -> str:
+def as_text(text: Any, row: int) -> str:
+    """Return a text that is one."""
     if not isinstance(text, str):
         raise BadInput(f"text {row} is {type(text).__name__}; pass a str, use '' for an empty text")
     return str(text)

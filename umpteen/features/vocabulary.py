@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from umpteen.config import TfidfConfig
 from umpteen.engine import Progress, run
 from umpteen.errors import BadInput
+from umpteen.features.tokens import as_text
 from umpteen.kernels import text as text_kernels
 from umpteen.kernels import vocabulary as kernels
 
@@ -133,9 +134,7 @@ def _cut(texts: Iterable[str]) -> Iterator[list[str]]:
     block: list[str] = []
     n_chars = 0
     for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise BadInput(f"text {row} is {type(text).__name__}; pass a str, use '' for an empty text")
-        block.append(text)
+        block.append(as_text(text, row))
         n_chars += len(text)
         if n_chars >= BLOCK_CHARS or len(block) >= BLOCK_TEXTS:
             yield block

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from umpteen.config import LABELS_SOLVED_AT_ONCE
 from umpteen.engine import Progress, silent
 
 _MOST_TURNS = 16  # conjugate-gradient turns per Newton step
-_LABELS_AT_ONCE = 1_024  # bounds the memory of a chunk
 _HALVINGS = 16  # steps tried along a direction: 1, 1/2, 1/4, …; few labels need more than three
 
 
@@ -117,8 +117,8 @@ def solve_level(
         if rows is not None and not len(rows):
             continue
         some = X if rows is None else X[torch.from_numpy(rows.astype(np.int64)).to(X.device)]
-        for first in range(int(starts[parent]), int(starts[parent + 1]), _LABELS_AT_ONCE):
-            last = min(first + _LABELS_AT_ONCE, int(starts[parent + 1]))
+        for first in range(int(starts[parent]), int(starts[parent + 1]), LABELS_SOLVED_AT_ONCE):
+            last = min(first + LABELS_SOLVED_AT_ONCE, int(starts[parent + 1]))
             weight = _block(columns, first, last, rows, X)  # (rows, labels)
             positive = weight > 0
             W[:, first:last] = solve(some, positive, cost * torch.where(positive, weight, alpha))

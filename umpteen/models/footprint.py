@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from umpteen.config import EncodedConfig, NetConfig, NetModelConfig, NeuralConfig
+from umpteen.config import (
+    FEWER_IN_TRAINING,
+    LABELS_SOLVED_AT_ONCE,
+    LABELS_STEPPED_AT_ONCE,
+    TOKENS_AT_ONCE,
+    EncodedConfig,
+    NetConfig,
+    NetModelConfig,
+    NeuralConfig,
+)  # fmt: skip
 from umpteen.tree import network_levels, resolutions
 
 BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of an optimiser
@@ -18,9 +27,6 @@ _BYTES_PER_STATE = {"cuda": 42.0, "mps": 84.0, "cpu": 84.0}  # of a token in a l
 _BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
 _BYTES_PER_SCORE = 16.0
 _BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while first scorers are solved for
-_SOLVED_AT_ONCE = 1_024  # nodes
-_AT_ONCE = {"cuda": 65_536, "mps": 4_096, "cpu": 1_024}  # tokens of a pass forward and backward
-_PIECE = 65_536  # labels that are scored at a time by full
 
 
 class Encoder(NamedTuple):
@@ -38,12 +44,12 @@ class Encoder(NamedTuple):
 
 def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
     """Return the bytes that training takes at its peak."""
-    batch, layers = _batch(config), encoder.layers
     if isinstance(config, NetModelConfig) and config.net.reader != "layers":
-        layers = 3  # an LSTM in two directions, or filters, and the words
-    weights = 12.0 * layers * encoder.width**2 + encoder.vocabulary * encoder.width
-    tokens = min(batch * config.encoder.tokens, config.encoder.batch_tokens or _AT_ONCE[device])
-    activations = tokens * layers * encoder.width * _BYTES_PER_STATE[device]
+        encoder = encoder._replace(layers=3)  # an LSTM in two directions, or filters, and the words
+    weights = encoder.n_parameters + encoder.vocabulary * encoder.width
+    at_once = config.encoder.batch_tokens or TOKENS_AT_ONCE[device] // FEWER_IN_TRAINING
+    tokens = min(_batch(config) * config.encoder.tokens, at_once)
+    activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
     training = activations + scorers(n_labels, encoder.width, config)
     return BYTES_PER_PARAMETER * weights + max(training, _first_scorers(n_texts, n_labels, config))
 
@@ -53,7 +59,7 @@ def _first_scorers(n_texts: int, n_labels: int, config: EncodedConfig) -> float:
     if not isinstance(config, NeuralConfig) or not config.finetune.bootstrap:
         return 0.0
     size = max(resolutions(n_labels, config.finetune), default=0)
-    return n_texts * min(size, _SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE
+    return n_texts * min(size, LABELS_SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE
 
 
 def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
@@ -61,7 +67,10 @@ def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
     if isinstance(config, NetModelConfig):
         net = config.net
         if net.kind == "full":
-            return n_labels * (_BYTES_PER_SHORT * width + 8.0) + net.batch_size * min(n_labels, _PIECE) * 12.0
+            return (
+                n_labels * (_BYTES_PER_SHORT * width + 8.0)
+                + net.batch_size * min(n_labels, LABELS_STEPPED_AT_ONCE) * 12.0
+            )
         sizes = network_levels(n_labels, net)
         return sum(_level(level, sizes, width, net) for level in range(len(sizes)))
     if isinstance(config, NeuralConfig):
@@ -76,7 +85,7 @@ def _level(level: int, sizes: tuple[int, ...], width: int, net: NetConfig) -> fl
     if not level:
         return size * (BYTES_PER_PARAMETER * wide + net.batch_size * _BYTES_PER_SCORE)
     candidates = net.batch_size * min(net.at(net.beam, level - 1) * -(-size // sizes[level - 1]), size)
-    if size >= net.by_row and net.order != "one-reader":
+    if net.steps_rows(level, size):
         return size * (_BYTES_PER_ROW_STEPPED * wide + 8.0) + candidates * _BYTES_PER_SCORE
     return size * BYTES_PER_PARAMETER * wide + candidates * (_BYTES_PER_GATHERED * wide + _BYTES_PER_SCORE)
 
@@ -87,8 +96,8 @@ def _width(level: int, n_levels: int, width: int, net: NetConfig) -> int:
         return 2 * net.hidden
     if net.reader == "cnn":
         return net.bottleneck or net.hidden
-    if net.bottleneck and 0 < level == n_levels - 1:
-        return net.bottleneck
+    if narrow := net.narrowed(level, n_levels):
+        return narrow
     if net.pooling == "last5":
         return 5 * width
     return 2 * width if not net.pooling and n_levels > 1 and not level else width

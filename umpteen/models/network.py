@@ -101,10 +101,11 @@ class NetModel(EncodedModel):
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         config = self.config
-        check_trainable(X, matrix)
-        tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
-        if config.ranker or (tree is None and len(self._sizes(matrix)) > 1):  # words are for clusters and rankers
+        if config.ranker or (tree is None and len(network_levels(matrix.shape[1], config.net)) > 1):
             tfidf, features = fit_tfidf(X, matrix, config, progress)
+        else:  # words are for clusters and rankers
+            check_trainable(X, matrix)
+            tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
@@ -171,7 +172,7 @@ class NetModel(EncodedModel):
             raise BadConfig(
                 "tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))"
             )
-        sizes = self._sizes(matrix)
+        sizes = network_levels(matrix.shape[1], self.config.net)
         if len(sizes) == 1:
             return LabelTree.flat(matrix.shape[1])
         if stages is not None and stages.has("tree"):
@@ -181,11 +182,6 @@ class NetModel(EncodedModel):
         if stages is not None:
             stages.save("tree", tree_arrays(tree))
         return tree
-
-    def _sizes(self, matrix: sp.csr_matrix) -> tuple[int, ...]:
-        """Return the nodes of each level, the labels last."""
-        n_labels, config = matrix.shape[1], self.config.net
-        return (n_labels,) if config.kind == "full" else network_levels(n_labels, config)
 
     # Prediction
 

@@ -58,9 +58,8 @@ class Cascade(torch.nn.Module):
         config = self.config
         if config.reader == "lstm":
             return Attention(width, n_nodes, hidden=config.hidden)
-        narrow = config.bottleneck if config.reader == "layers" and 0 < level == self.tree.n_levels - 1 else 0
-        dropout = config.at(config.dropout, level)
-        if level and n_nodes >= config.by_row and config.order != "one-reader":
+        narrow, dropout = config.narrowed(level, self.tree.n_levels), config.at(config.dropout, level)
+        if config.steps_rows(level, n_nodes):
             rate, decay = config.head_rate, config.head_decay
             return Table(width, n_nodes, dropout=dropout, bottleneck=narrow, rate=rate, decay=decay)
         return Scorer(width, n_nodes, dropout=dropout, bottleneck=narrow)

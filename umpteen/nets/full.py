@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from umpteen.config import LABELS_STEPPED_AT_ONCE as _LABELS_AT_ONCE
 from umpteen.config import NetConfig
+from umpteen.nets.gathered import with_gradient
 from umpteen.nets.scorers import log_odds
 from umpteen.tree import LabelTree
-
-_LABELS_AT_ONCE = 65_536
 
 
 class Full(torch.nn.Module):
@@ -58,7 +57,24 @@ class Full(torch.nn.Module):
     def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
         """Step the labels and return a loss whose gradient is the texts' share; call it once per batch."""
         e = F.dropout(self._scaled(self.reader(ids, mask)), self.config.dropout[-1], self.training)
-        return _Step.apply(e, truth[0], self)
+        loss, grad_e = self._step(e, truth[0])
+        return with_gradient(e, loss / len(e), grad_e / len(e))
+
+    @torch.no_grad()
+    def _step(self, e: torch.Tensor, truth: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Step the labels; return the summed loss and the texts' gradient (texts, d)."""
+        grad_e, loss = torch.zeros_like(e), torch.zeros((), device=e.device)
+        short, rate = e.to(self.weight.dtype), self.rate / self.width
+        with torch.autocast(e.device.type, enabled=False):
+            for first, last in self._pieces():
+                scores = self._scores(e, first, last)  # (texts, labels)
+                right = truth[:, first:last]
+                loss += F.binary_cross_entropy_with_logits(scores.float(), right.float(), reduction="sum")
+                gap = scores.sigmoid_().sub_(right.to(scores.dtype))
+                grad_e += (gap @ self.weight[first:last]).to(grad_e.dtype)
+                self.weight[first:last] = stepped(self.weight[first:last], gap.T @ short, rate)
+                self.bias[first:last] -= rate * gap.float().sum(dim=0)
+        return loss, grad_e
 
     @torch.no_grad()
     def topk(
@@ -104,31 +120,6 @@ class Full(torch.nn.Module):
     def _pieces(self) -> list[tuple[int, int]]:
         n_labels = len(self.bias)
         return [(first, min(first + _LABELS_AT_ONCE, n_labels)) for first in range(0, n_labels, _LABELS_AT_ONCE)]
-
-
-class _Step(torch.autograd.Function):
-    """A step of the labels on the way forward; the texts' gradient on the way back."""
-
-    @staticmethod
-    def forward(context: Any, e: torch.Tensor, truth: torch.Tensor, full: Full) -> torch.Tensor:
-        grad_e, loss = torch.zeros_like(e), torch.zeros((), device=e.device)
-        short = e.to(full.weight.dtype)
-        with torch.autocast(e.device.type, enabled=False):
-            for first, last in full._pieces():
-                scores = full._scores(e, first, last)  # (texts, labels)
-                right = truth[:, first:last]
-                loss += F.binary_cross_entropy_with_logits(scores.float(), right.float(), reduction="sum")
-                gap = scores.sigmoid_().sub_(right.to(scores.dtype))
-                grad_e += (gap @ full.weight[first:last]).to(grad_e.dtype)
-                full.weight[first:last] = stepped(full.weight[first:last], gap.T @ short, full.rate / full.width)
-                full.bias[first:last] -= full.rate / full.width * gap.float().sum(dim=0)
-        context.save_for_backward(grad_e / len(e))
-        return loss / len(e)
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
-        (grad_e,) = context.saved_tensors
-        return gradient * grad_e, None, None
 
 
 def stepped(weight: torch.Tensor, gradient: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:

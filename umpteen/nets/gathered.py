@@ -76,6 +76,23 @@ def step(
     bias[touched] -= length * torch.zeros_like(square).index_add_(0, place, gap[exists])
 
 
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, e: torch.Tensor, loss: torch.Tensor, grad_e: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(grad_e)
+        return loss.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
+        (grad_e,) = context.saved_tensors
+        return gradient * grad_e, None, None
+
+
+def with_gradient(e: torch.Tensor, loss: torch.Tensor, grad_e: torch.Tensor) -> torch.Tensor:
+    """Return a loss whose gradient by ``e`` is known already."""
+    return _Known.apply(e, loss, grad_e)
+
+
 def fastest(device: torch.device) -> tuple[Callable[..., Scored], Callable[..., None]]:
     """Return ``score`` and ``step`` as they are fastest on a device."""
     room = _triton() if device.type == "cuda" else None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.nn import functional as F
 
-from umpteen.nets.gathered import fastest
+from umpteen.nets.gathered import fastest, with_gradient
 from umpteen.nets.readers import States
 
 _RAREST = 1e-6  # least share of the texts that a node is taken to have
@@ -82,28 +80,12 @@ class Table(Scorer):
         self, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Score some nodes and step them; return scores, and the summed loss, which carries the gradient of ``e``."""
-        return _Step.apply(self.prepare(e).float(), nodes, right, exists, self)
-
-
-class _Step(torch.autograd.Function):
-    """A step of the rows on the way forward; the texts' gradient on the way back."""
-
-    @staticmethod
-    def forward(
-        context: Any, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor, table: Table
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        e = self.prepare(e).float()
         score, step = fastest(e.device)
-        with torch.autocast(e.device.type, enabled=False):
-            found = score(e, table.weight, table.bias, nodes, right, exists)
-            step(table.weight, table.bias, table.state, nodes, found.gap, exists, e, table.rate, table.decay)
-        context.save_for_backward(found.grad_e)
-        context.mark_non_differentiable(found.scores)
-        return found.scores, found.loss.sum()
-
-    @staticmethod
-    def backward(context: Any, _: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:  # type: ignore[override]
-        (grad_e,) = context.saved_tensors
-        return gradient * grad_e, None, None, None, None
+        with torch.no_grad(), torch.autocast(e.device.type, enabled=False):
+            found = score(e, self.weight, self.bias, nodes, right, exists)
+            step(self.weight, self.bias, self.state, nodes, found.gap, exists, e, self.rate, self.decay)
+        return found.scores, with_gradient(e, found.loss.sum(), found.grad_e)
 
 
 class Attention(torch.nn.Module):

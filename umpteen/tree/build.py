@@ -84,10 +84,10 @@ def network_levels(n_labels: int, config: NetConfig) -> tuple[int, ...]:
     >>> network_levels(4_271, NetConfig(depth=2, few_labels=30_000))
     (4271,)
     """
+    if config.kind == "full" or (not config.levels and n_labels <= config.few_labels):
+        return (n_labels,)
     if config.levels:
         return (*(size for size in config.levels if 2 * size <= n_labels), n_labels)
-    if n_labels <= config.few_labels:
-        return (n_labels,)
     wanted = (n_labels / config.branching**above for above in range(config.depth - 1, 0, -1))
     sizes = dict.fromkeys(2 ** round(math.log2(size)) for size in wanted if size > 2)
     return (*(size for size in sizes if size < n_labels), n_labels)
