@@ -17,19 +17,20 @@ FIGURES = ("P@1", "P@5")
 
 
 def draw(ablations: list[dict[str, Any]], path: Path) -> None:
-    """Draw one panel per dataset and figure."""
+    """Draw a row per dataset with a panel per figure."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    panels = [(ablation, figure) for ablation in ablations for figure in FIGURES]
+    shape, size = (len(ablations), len(FIGURES)), (3.8 * len(FIGURES), 3.0 * len(ablations))
     with plt.rc_context({"svg.hashsalt": "umpteen", "svg.fonttype": "none", "font.size": 10}):
-        canvas, axes = plt.subplots(1, len(panels), figsize=(3.8 * len(panels), 3.2), layout="constrained")
-        for axis, (ablation, figure) in zip(axes, panels, strict=True):
-            panel(axis, ablation["resolution"], figure)
-            axis.set_title(f"{ablation['data']}, {figure}", fontsize=11)
-        axes[-1].legend(frameon=False)
+        canvas, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+        for row, ablation in zip(axes, ablations, strict=True):
+            for axis, figure in zip(row, FIGURES, strict=True):
+                panel(axis, ablation["resolution"], figure)
+                axis.set_title(f"{ablation['data']}, {figure}", fontsize=11)
+        axes[0, -1].legend(frameon=False)
         canvas.savefig(path, metadata={"Date": None})
         plt.close(canvas)
 
