@@ -361,8 +361,14 @@ class NetConfig(Checked):
     )
     epochs: float = option(10.0, "passes over the texts, for each level where they learn in turn", low=0.0)
     batch_size: int = option(64, "texts per step", low=1)
-    rate: float = option(1e-4, "learning rate of the encoder", low=0.0)
-    head_rate: float = option(1e-3, "learning rate of everything else", low=0.0)
+    begin: str = option(
+        "texts",
+        "where scorers begin: at what the texts of their nodes have in common, which takes a look at all texts, or at "
+        "how often nodes are right (shares), as filters always do; nodes that attend begin at nothing",
+        choices=("texts", "shares"),
+    )
+    rate: float = option(1e-4, "learning rate of what reads a text: encoder, LSTM, filters, bottleneck", low=0.0)
+    head_rate: float = option(1e-3, "learning rate of the scorers", low=0.0)
     schedule: str = option(
         "linear",
         "how rates change: fall linearly, stay constant, or constant with a cosine at both ends (plateau); all but "
@@ -370,9 +376,9 @@ class NetConfig(Checked):
         choices=("linear", "constant", "plateau"),
     )
     warmup: float = option(0.06, "share of the steps in which rates rise", low=0.0, high=1.0)
-    weight_decay: float = option(0.01, "weight decay of the encoder", low=0.0)
-    head_decay: float = option(0.0, "weight decay of everything else", low=0.0)
-    clip: float = option(1.0, "longest gradient of the encoder; 0 sets no bound", low=0.0)
+    weight_decay: float = option(0.01, "weight decay of what reads a text", low=0.0)
+    head_decay: float = option(0.0, "weight decay of the scorers", low=0.0)
+    clip: float = option(1.0, "longest gradient of what reads a text; 0 sets no bound", low=0.0)
     average_from: float = option(
         1.0,
         "share of the steps after which the weights of every tenth are averaged (SWA); 1 averages none",
@@ -393,6 +399,11 @@ class NetConfig(Checked):
     def steps_rows(self, level: int, n_nodes: int) -> bool:
         """Return whether a level steps the rows that a batch touches, without an optimiser."""
         return level > 0 and n_nodes >= self.by_row and self.reader != "lstm" and self.order != "one-reader"
+
+    @property
+    def begins_with_texts(self) -> bool:
+        """Whether scorers begin at what the texts of their nodes have in common."""
+        return self.begin == "texts" and self.reader == "layers"
 
     def narrowed(self, level: int, n_levels: int) -> int:
         """Return the width to which a level brings a text's vector before it is scored; 0 is as it is."""

@@ -36,7 +36,7 @@ ALL = [*LINEAR, *(pytest.param(name, marks=_NO_TORCH) for name in NEURAL)]
 
 LEARN_OTHERWISE = {
     "full": {"net.head_rate": 1.0},
-    "attentionxml": {"net.levels": (15,), "net.hidden": 32, "net.epochs": 8.0},
+    "attentionxml": {"net.levels": (15,), "net.hidden": 32, "net.epochs": 8.0, "net.rate": 2e-2},
     "xml-cnn": {
         "net.levels": (), "net.hidden": 64, "net.bottleneck": 128, "net.epochs": 14.0, "net.rate": 1e-2,
         "net.head_rate": 6e-3,

@@ -100,7 +100,7 @@ def test_the_loss_is_that_of_the_children_of_the_best_and_of_the_true(shape: Any
             if level < 2:
                 starts = tree.starts[level + 1]
                 alive[text] = np.concatenate([np.arange(starts[node], starts[node + 1]) for node in chosen])
-        expected = expected + torch.cat(losses).mean()
+        expected = expected + torch.cat(losses).sum() / N_TEXTS
     torch.testing.assert_close(found, expected)
 
 
@@ -248,7 +248,8 @@ def test_scorers_start_at_how_often_their_nodes_are_right() -> None:
     net = cascade(tree, beam=(2,))
     Y = sp.csr_matrix(np.random.default_rng(0).random((200, 20)) < 0.1, dtype=np.float32)
     truth = [tree.lift(Y, level) for level in range(2)]
-    net.begin([torch.from_numpy(matrix.getnnz(axis=0).astype(np.float32) / 200) for matrix in truth])
+    for level, matrix in enumerate(truth):
+        net.begin(level, torch.from_numpy(matrix.getnnz(axis=0).astype(np.float32) / 200))
     shares = [
         np.minimum(matrix.getnnz(axis=0) / 200 / asked, 0.5) for matrix, asked in zip(truth, (1, 0.5), strict=True)
     ]

@@ -24,6 +24,8 @@ BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of a
 _BYTES_PER_ROW_STEPPED = 4.0  # the weight alone
 _BYTES_PER_SHORT = 2.0
 _BYTES_PER_STATE = {"cuda": 42.0, "mps": 84.0, "cpu": 84.0}  # of a token in a layer, for each unit of width
+_BYTES_PER_READ = {"cuda": 5.0, "mps": 6.0, "cpu": 6.0}  # likewise where nothing is learned
+_BYTES_PER_SUM = 6.0  # a sum in full, and the short float that it becomes
 _BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
 _BYTES_PER_SCORE = 16.0
 _BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while first scorers are solved for
@@ -51,7 +53,18 @@ def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConf
     tokens = min(_batch(config) * config.encoder.tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
     training = activations + scorers(n_labels, encoder.width, config)
-    return BYTES_PER_PARAMETER * weights + max(training, _first_scorers(n_texts, n_labels, config))
+    first = max(_first_scorers(n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device))
+    return BYTES_PER_PARAMETER * weights + max(training, first)
+
+
+def _reading(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
+    """Return the bytes of a pass in which the scorers of a network begin: states of every layer, and sums of texts."""
+    if not isinstance(config, NetModelConfig) or not config.net.begins_with_texts:
+        return 0.0
+    at_once = FEWER_IN_TRAINING * config.encoder.batch_tokens or TOKENS_AT_ONCE[device]
+    tokens = min(n_texts * config.encoder.tokens, at_once)
+    sums = _BYTES_PER_SUM * n_labels * encoder.width if config.net.kind == "full" else 0.0
+    return tokens * (encoder.layers + 1) * encoder.width * _BYTES_PER_READ[device] + sums
 
 
 def _first_scorers(n_texts: int, n_labels: int, config: EncodedConfig) -> float:

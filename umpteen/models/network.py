@@ -133,7 +133,7 @@ class NetModel(EncodedModel):
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.nets import Network
-        from umpteen.train import Course
+        from umpteen.train import Course, kept_as
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         config, stages = self.config, self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
@@ -147,14 +147,15 @@ class NetModel(EncodedModel):
             )
         network = Network(encoder, tree, config.net, seed=config.seed)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
-        network.begin(truth)
         reports = []
         for level in network.turns:
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
             if level is not None:
                 network.module.learn(level)
+            if stages is None or not stages.has(kept_as(stage)):
+                network.begin(tokens, truth, level, progress=progress)
             course = Course(
-                network.module, encoder, tokens, truth, config.net, network.pretrained, config.seed, stages, progress,
+                network.module, encoder, tokens, truth, config.net, network.reading, config.seed, stages, progress,
                 stage,
             )  # fmt: skip
             course.run()
@@ -304,6 +305,7 @@ class CascadeXML(NetModel):
         "net.depth": 3,
         "net.dropout": (0.2, 0.3, 0.4, 0.5),
         "net.score": "weighted",
+        "net.head_rate": 1e-2,
         "net.schedule": "plateau",
         "net.warmup": 0.1,
         "net.weight_decay": 0.05,
@@ -354,7 +356,7 @@ class AttentionXML(NetModel):
         "net.beam": (64,),
         "net.batch_size": 40,
         "net.rate": 1e-3,
-        "net.head_rate": 1e-3,
+        "net.head_rate": 5e-3,
         "net.schedule": "constant",
         "net.weight_decay": 0.0,
         "net.clip": 5.0,
@@ -374,7 +376,7 @@ class XMLCNN(NetModel):
         "net.bottleneck": 512,
         "net.dropout": (0.5,),
         "net.rate": 1e-3,
-        "net.head_rate": 1e-3,
+        "net.head_rate": 1e-2,
         "net.weight_decay": 0.0,
         "net.epochs": 20.0,
     }

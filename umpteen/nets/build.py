@@ -16,6 +16,7 @@ from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
 from umpteen.features.tokens import Tokens, by_budget
+from umpteen.nets.begin import Spread, add_to_nodes, discriminants
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full
 from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States, deeper_and_deeper
@@ -24,6 +25,7 @@ from umpteen.tree import LabelTree
 
 _SILENT = -20.0  # margin of a label that no text carries
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be kept
+_MEASURED = 20_000  # texts of which it is measured how they differ
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
 
@@ -89,17 +91,59 @@ class Network:
             raise BadConfig(f"net.pooling names {len(specs)} poolings, but the levels of the network are {n_levels}")
         return specs if len(specs) == n_levels else specs * n_levels
 
-    def begin(self, truth: Sequence[sp.csr_matrix]) -> None:
-        """Start every node at how often it is right; ``truth`` has the nodes of every text, level by level."""
+    def begin(
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int | None = None, *, progress: Progress = silent
+    ) -> None:
+        """Give the scorers of a level, or of all, their first weights; ``truth`` has each level's nodes of every text.
+
+        Every node starts at how often it is right, and, as settings say, at what its texts have in common.
+        """
+        device, levels = self.encoder.device, self._levels if level is None else [level]
         shares = [matrix.getnnz(axis=0) / max(matrix.shape[0], 1) for matrix in truth]
-        self.module.begin([torch.from_numpy(share.astype(np.float32)).to(self.encoder.device) for share in shares])
+        for one in levels:
+            self.module.begin(one, torch.from_numpy(shares[one].astype(np.float32)).to(device))
+        if self.config.begins_with_texts:
+            self._settle(tokens, levels)
+            self._gather(tokens, truth, levels, progress)
+
+    def _settle(self, tokens: Tokens, levels: Sequence[int]) -> None:
+        """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
+        some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
+        spreads = {one: Spread(self.module.reader.widths[one], self.encoder.device) for one in levels}
+        for _, look in self._seen(tokens.take(some), 1):
+            with self._reading():
+                for one, e in self._read_by(look, levels):
+                    spreads[one].add(e.float())
+        for one, spread in spreads.items():
+            self.module.standard(one).settle(spread)
+
+    def _gather(
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], levels: Sequence[int], progress: Progress
+    ) -> None:
+        """Start nodes at the mean of their texts."""
+        device, done = self.encoder.device, 0
+        sums = {one: self.module.room(one).zero_() for one in levels}
+        for rows, look in self._seen(tokens, 1):
+            with self._reading():
+                for one, e in self._read_by(look, levels):
+                    pairs = truth[one][rows].tocoo()
+                    text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
+                    add_to_nodes(sums[one], self.module.compared(one, e).float(), text, node)
+            done += len(rows)
+            progress("first scorers", done, len(tokens))
+        for one, sum_of in sums.items():
+            counts = torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device)
+            self.module.start(one, discriminants(sum_of, counts), sum_of)
+
+    def _read_by(self, look: Callable[[], Iterable[Any]], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield what some levels read."""
+        return ((one, e) for one, e in zip(range(max(levels) + 1), look(), strict=False) if one in levels)
 
     @property
-    def pretrained(self) -> list[torch.nn.Parameter]:
-        """The parameters that come from the encoder, or from its twins."""
-        reader = self.module.reader
-        readers = reader.readers if isinstance(reader, Separate) else [reader]
-        return [parameter for one in readers for parameter in one.model.parameters()]
+    def reading(self) -> list[torch.nn.Parameter]:
+        """The parameters that turn a text into what scorers compare: readers, and what narrows their vectors."""
+        narrow = [scorer.narrow for scorer in getattr(self.module, "scorers", []) if getattr(scorer, "narrow", None)]
+        return [parameter for part in (self.module.reader, *narrow) for parameter in part.parameters()]
 
     # Use
 

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from umpteen.config import NetConfig
+from umpteen.nets.begin import Standard
 from umpteen.nets.readers import Separate
 from umpteen.nets.scorers import Attention, Scorer, Table, inherit, log_odds
 from umpteen.tree import LabelTree
@@ -58,11 +59,14 @@ class Cascade(torch.nn.Module):
         config = self.config
         if config.reader == "lstm":
             return Attention(width, n_nodes, hidden=config.hidden)
-        narrow, dropout = config.narrowed(level, self.tree.n_levels), config.at(config.dropout, level)
+        parts: dict[str, Any] = {
+            "dropout": config.at(config.dropout, level),
+            "bottleneck": config.narrowed(level, self.tree.n_levels),
+            "is_standard": config.begins_with_texts,
+        }
         if config.steps_rows(level, n_nodes):
-            rate, decay = config.head_rate, config.head_decay
-            return Table(width, n_nodes, dropout=dropout, bottleneck=narrow, rate=rate, decay=decay)
-        return Scorer(width, n_nodes, dropout=dropout, bottleneck=narrow)
+            return Table(width, n_nodes, rate=config.head_rate, decay=config.head_decay, **parts)
+        return Scorer(width, n_nodes, **parts)
 
     def learn(self, level: int) -> None:
         """Let one level learn alone from now on; it begins with what the one above has learned.
@@ -95,13 +99,16 @@ class Cascade(torch.nn.Module):
         return self
 
     def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the mean logistic loss, summed over levels that learn; ``truth`` (texts, nodes) is what is right."""
+        """Return the logistic loss of a text, summed over nodes and levels that learn.
+
+        ``truth`` (texts, nodes) is what is right.
+        """
         total, shortlist = torch.zeros((), device=ids.device), self._roots(len(ids), ids.device)
         for level, e in enumerate(self.reader(ids, mask)):
             right = truth[level].gather(1, shortlist.nodes)
             if self.learning in (None, level):
                 scores, lost = self._learned(level, e, shortlist, right)
-                total = total + lost / shortlist.exists.sum()
+                total = total + lost / len(ids)
             else:
                 scores = self._scored(level, e, shortlist)
             if level == self.learning:
@@ -112,19 +119,36 @@ class Cascade(torch.nn.Module):
         return total
 
     @torch.no_grad()
-    def begin(self, shares: Sequence[torch.Tensor]) -> None:
-        """Start every node at how often it is right where it is scored.
+    def begin(self, level: int, share: torch.Tensor) -> None:
+        """Start every node of a level at how often it is right where it is scored.
 
-        ``shares`` (nodes,) are those of all texts. Below the first level a node is scored only for texts whose beam
+        ``share`` (nodes,) is that of all texts. Below the first level a node is scored only for texts whose beam
         holds its parent, about as many as the beam's share of the level above. Nodes that attend start at nothing:
         the layer they share would learn slowly from biases that are right already.
         """
         if self.config.reader == "lstm":
             return
-        for level, (scorer, share) in enumerate(zip(self.scorers, shares, strict=True)):
-            beam = self.config.at(self.config.beam, level - 1) if level else 1
-            asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
-            scorer.bias.copy_(log_odds((share / asked).clamp(max=0.5)))
+        beam = self.config.at(self.config.beam, level - 1) if level else 1
+        asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
+        self.scorers[level].bias.copy_(log_odds((share / asked).clamp(max=0.5)))
+
+    def standard(self, level: int) -> Standard:
+        """Return what makes the vectors that a level reads standard."""
+        return self.scorers[level].standard
+
+    def room(self, level: int) -> torch.Tensor:
+        """Return where first weights of a level may be worked out (nodes, d)."""
+        return self.scorers[level].weight.detach()
+
+    def compared(self, level: int, e: torch.Tensor) -> torch.Tensor:
+        """Return what the nodes of a level are compared with (texts, d)."""
+        return self.scorers[level].prepare(e)
+
+    @torch.no_grad()
+    def start(self, level: int, offset: torch.Tensor, weight: torch.Tensor) -> None:
+        """Take first weights (nodes, d), and what is added to the biases (nodes,)."""
+        self.scorers[level].weight.copy_(weight)
+        self.scorers[level].bias.add_(offset)
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rates; where there is an optimiser, it knows them itself."""

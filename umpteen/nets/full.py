@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from umpteen.config import LABELS_STEPPED_AT_ONCE as _LABELS_AT_ONCE
 from umpteen.config import NetConfig
+from umpteen.nets.begin import Standard
 from umpteen.nets.gathered import with_gradient
 from umpteen.nets.scorers import log_odds
 from umpteen.tree import LabelTree
@@ -38,6 +39,7 @@ class Full(torch.nn.Module):
     def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
         super().__init__()
         self.reader, self.config, self.width = reader, config, reader.widths[-1]
+        self.standardised = Standard(self.width) if config.begins_with_texts else None
         self.register_buffer("weight", torch.zeros(tree.n_labels, self.width))
         self.register_buffer("bias", torch.full((tree.n_labels,), -math.log(max(tree.n_labels, 2))))
         self.register_buffer("rate", torch.tensor(config.head_rate), persistent=False)
@@ -46,9 +48,26 @@ class Full(torch.nn.Module):
         """Keep the weights in short floats; what is lost in a step is made up for on average."""
         self.weight = self.weight.to(torch.bfloat16)
 
-    def begin(self, shares: Sequence[torch.Tensor]) -> None:
-        """Start every label at how often texts carry it."""
-        self.bias.copy_(log_odds(shares[-1]))
+    def begin(self, level: int, share: torch.Tensor) -> None:
+        """Start every label at how often texts carry it, a share of all texts (labels,)."""
+        self.bias.copy_(log_odds(share))
+
+    def standard(self, level: int) -> Standard | None:
+        """Return what makes vectors standard."""
+        return self.standardised
+
+    def room(self, level: int) -> torch.Tensor:
+        """Return where first weights may be worked out (labels, d)."""
+        return self.weight if self.weight.dtype == torch.float32 else torch.empty_like(self.weight, dtype=torch.float32)
+
+    def compared(self, level: int, e: torch.Tensor) -> torch.Tensor:
+        """Return what labels are compared with (texts, d)."""
+        return self._scaled([e])
+
+    def start(self, level: int, offset: torch.Tensor, weight: torch.Tensor) -> None:
+        """Take first weights (labels, d), and what is added to the biases (labels,)."""
+        self.weight.copy_(weight)
+        self.bias.add_(offset)
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rate."""
@@ -67,10 +86,10 @@ class Full(torch.nn.Module):
         short, rate = e.to(self.weight.dtype), self.rate / self.width
         with torch.autocast(e.device.type, enabled=False):
             for first, last in self._pieces():
-                scores = self._scores(e, first, last)  # (texts, labels)
-                right = truth[:, first:last]
-                loss += F.binary_cross_entropy_with_logits(scores.float(), right.float(), reduction="sum")
-                gap = scores.sigmoid_().sub_(right.to(scores.dtype))
+                scores = self._scores(short, first, last)  # (texts, labels)
+                right = truth[:, first:last].float()
+                loss += F.binary_cross_entropy_with_logits(scores, right, reduction="sum")
+                gap = scores.sigmoid_().sub_(right).to(short.dtype)
                 grad_e += (gap @ self.weight[first:last]).to(grad_e.dtype)
                 self.weight[first:last] = stepped(self.weight[first:last], gap.T @ short, rate)
                 self.bias[first:last] -= rate * gap.float().sum(dim=0)
@@ -83,7 +102,7 @@ class Full(torch.nn.Module):
         """Return the numbers (texts, k) of the best labels, −1 where there are none, and their scores."""
         e, best, labels = self._scaled(seen), None, None
         for first, last in self._pieces():
-            scores = self._scores(e, first, last).float()
+            scores = self._scores(e, first, last)
             if len(allowed):
                 scores = torch.where(allowed[0][first:last], scores, -torch.inf)
             found = scores.topk(min(k, last - first), dim=1)
@@ -111,11 +130,12 @@ class Full(torch.nn.Module):
     def _scaled(self, seen: Iterable[torch.Tensor]) -> torch.Tensor:
         """Bring what was read to one length."""
         *_, e = seen
+        e = e if self.standardised is None else self.standardised(e)
         return F.normalize(e.float(), dim=1) * math.sqrt(self.width)
 
     def _scores(self, e: torch.Tensor, first: int, last: int) -> torch.Tensor:
-        weight = self.weight[first:last]
-        return F.linear(e.to(weight.dtype), weight, self.bias[first:last].to(weight.dtype))
+        """Score a piece of the labels in float32, multiplied in the precision of ``e``."""
+        return F.linear(e, self.weight[first:last].to(e.dtype)).float() + self.bias[first:last]
 
     def _pieces(self) -> list[tuple[int, int]]:
         n_labels = len(self.bias)

@@ -1,8 +1,8 @@
 """Scores of gathered candidates, their loss, and a step of the rows that were touched: arrays in, arrays out.
 
 A table of millions of label vectors is touched in a few thousand rows by a batch. So neither a gradient nor an
-optimiser's state as large as the table exists: the gradient of a row is added up, divided by how long such gradients
-were lately, and stepped along at once. On a GPU with Triton one pass over the gathered rows does what torch does in
+optimiser's state as large as the table exists: the gradient of a row is added up, shortened if it or one lately was
+long, and stepped along at once. On a GPU with Triton one pass over the gathered rows does what torch does in
 five (``gathered_triton``); what is here runs anywhere and says what the result is.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
-MEMORY = 0.98  # share of what is remembered of a row's squared gradient at a step
+MEMORY = 0.98  # share that is left of a row's largest squared gradient after a step
 TINY = 1e-12
 
 
@@ -57,9 +57,11 @@ def step(
 ) -> None:  # fmt: skip
     """Step the rows of the candidates, in place.
 
-    The gradient g of a row is divided by the root of its mean square, of which ``state`` (nodes,) remembers an average
-    over the steps that touched the row; zero says that none did. ``decay`` shrinks touched rows by that share of
-    ``rate``.
+    A row moves by its gradient, in units of the mean square of the texts' vectors: a text that is all wrong about a
+    node moves it by ``rate``, and one that is almost right hardly. Where many texts agree and the sum is longer than
+    that of one, the unit is its own mean square, of which ``state`` (nodes,) remembers the largest for a while. An
+    optimiser with a memory of means would blow up the whispers of a thousand texts that do not have a rare label.
+    ``decay`` shrinks touched rows by that share of ``rate``.
     """
     touched, place = nodes[exists].unique(return_inverse=True)
     text = torch.arange(len(e), device=e.device)[:, None].expand_as(nodes)[exists]
@@ -68,12 +70,16 @@ def step(
     )
     gradient = torch.sparse.mm(gaps, e)  # (touched, d)
     square = gradient.square().mean(dim=1)
-    before = state[touched]
-    after = torch.where(before > 0, MEMORY * before + (1.0 - MEMORY) * square, square)
-    state[touched] = after
-    length = rate / (after + TINY).sqrt()  # (touched,)
+    longest = torch.maximum(MEMORY * state[touched], square)
+    state[touched] = longest
+    length = rate / (torch.maximum(longest, unit(e)) + TINY).sqrt()  # (touched,)
     weight[touched] = weight[touched] * (1.0 - rate * decay) - length[:, None] * gradient
     bias[touched] -= length * torch.zeros_like(square).index_add_(0, place, gap[exists])
+
+
+def unit(e: torch.Tensor) -> torch.Tensor:
+    """Return the mean square of the numbers of some vectors."""
+    return e.square().mean()
 
 
 class _Known(torch.autograd.Function):

@@ -12,7 +12,7 @@ import torch
 import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 
-from umpteen.nets.gathered import MEMORY, TINY, Scored
+from umpteen.nets.gathered import MEMORY, TINY, Scored, unit
 
 _CANDIDATES = 16  # rows in a tile
 _SPLITS = 8  # programs that share the candidates of a text
@@ -50,7 +50,7 @@ def _score_kernel(
 
 @triton.jit
 def _step_kernel(
-    weight, bias, state, keys, order, gap, e, rate, n_pairs, n_candidates, n_nodes, d, decay, memory, tiny,
+    weight, bias, state, keys, order, gap, e, rate, least, n_pairs, n_candidates, n_nodes, d, decay, memory, tiny,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0)
@@ -69,11 +69,10 @@ def _step_kernel(
             at += 1
             current = tl.load(keys + at, mask=at < n_pairs, other=-1)
         square = tl.sum(gradient * gradient, axis=0) / d
-        old = tl.load(state + node)
-        new = tl.where(old > 0, memory * old + (1.0 - memory) * square, square)
-        tl.store(state + node, new)
+        longest = tl.maximum(memory * tl.load(state + node), square)
+        tl.store(state + node, longest)
         pace = tl.load(rate)
-        length = pace / tl.sqrt(new + tiny)
+        length = pace / tl.sqrt(tl.maximum(longest, tl.load(least)) + tiny)
         row = tl.load(weight + node * d + column, mask=inside, other=0.0)
         tl.store(weight + node * d + column, row * (1.0 - pace * decay) - length * gradient, mask=inside)
         tl.store(bias + node, tl.load(bias + node) - length * of_bias)
@@ -106,6 +105,6 @@ def step(
     sizes: Any = (len(keys), nodes.shape[1], len(weight), e.shape[1])
     launch: Any = _step_kernel[len(keys),]
     launch(
-        weight, bias, state, keys, order, gap.contiguous(), e.contiguous(), rate, *sizes, decay, MEMORY, TINY,
+        weight, bias, state, keys, order, gap.contiguous(), e.contiguous(), rate, unit(e), *sizes, decay, MEMORY, TINY,
         WIDTH=triton.next_power_of_2(e.shape[1]),
     )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn import functional as F
 
+from umpteen.nets.begin import Standard
 from umpteen.nets.gathered import fastest, with_gradient
 from umpteen.nets.readers import States
 
@@ -24,18 +27,27 @@ class Scorer(torch.nn.Module):
         Share of a text's vector that is dropped in training.
     bottleneck
         Length to which a text's vector is brought first; 0 leaves it as it is.
+    is_standard
+        Whether texts' vectors are made standard before all else.
     """
 
-    def __init__(self, width: int, n_nodes: int, *, dropout: float = 0.0, bottleneck: int = 0):
+    def __init__(
+        self, width: int, n_nodes: int, *, dropout: float = 0.0, bottleneck: int = 0, is_standard: bool = False
+    ):
         super().__init__()
         self.dropout = dropout
+        self.standard = Standard(width) if is_standard else None
         self.narrow = torch.nn.Linear(width, bottleneck) if bottleneck else None
+        if self.standard is not None and self.narrow is not None:  # the directions that differ most
+            torch.nn.init.eye_(self.narrow.weight)
+            torch.nn.init.zeros_(self.narrow.bias)
         self.weight = torch.nn.Parameter(torch.empty(n_nodes, bottleneck or width))
         self.bias = torch.nn.Parameter(torch.zeros(n_nodes))
         torch.nn.init.xavier_uniform_(self.weight)
 
     def prepare(self, e: torch.Tensor) -> torch.Tensor:
         """Return the vectors (texts, d) that nodes are compared with."""
+        e = e if self.standard is None else self.standard(e)
         e = F.dropout(e, self.dropout, self.training)
         return e if self.narrow is None else self.narrow(e)
 
@@ -59,11 +71,11 @@ class Table(Scorer):
     """Nodes that are stepped where a batch touches them, with one number of state each.
 
     No gradient and no optimiser's state as large as the table exists. ``rate`` and ``decay`` are what an optimiser
-    would be told.
+    would be told, the other parameters those of ``Scorer``.
     """
 
-    def __init__(self, width: int, n_nodes: int, *, dropout: float, bottleneck: int, rate: float, decay: float):
-        super().__init__(width, n_nodes, dropout=dropout, bottleneck=bottleneck)
+    def __init__(self, width: int, n_nodes: int, *, rate: float, decay: float, **more: Any):
+        super().__init__(width, n_nodes, **more)
         for name in ("weight", "bias"):
             tensor = getattr(self, name).detach()
             delattr(self, name)

@@ -23,6 +23,7 @@ from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
 
+_LEAST = 0.1  # share of the gradient of one text that is all wrong, below which one is a whisper
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
 
 
@@ -46,8 +47,9 @@ class Course:
         What the texts were tokenized for: device, precision and how much is done at a time.
     truth
         For each level, the nodes of every text.
-    pretrained
-        Parameters that learn at the encoder's rate; the others learn at ``head_rate``. What needs no gradient stays.
+    reading
+        Parameters that turn texts into vectors and learn at ``rate``; the others learn at ``head_rate``. What needs no
+        gradient stays.
     stage
         Under which name progress is told and the state is kept.
     """
@@ -57,7 +59,7 @@ class Course:
     tokens: Tokens
     truth: Sequence[sp.csr_matrix]
     config: NetConfig
-    pretrained: Sequence[torch.nn.Parameter]
+    reading: Sequence[torch.nn.Parameter]
     seed: int = 0
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
@@ -91,14 +93,19 @@ class Course:
         return factor
 
     def _groups(self) -> list[Group]:
-        config, known = self.config, {id(parameter) for parameter in self.pretrained}
+        config, known = self.config, {id(parameter) for parameter in self.reading}
         learners = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         others = [parameter for parameter in learners if id(parameter) not in known]
         groups = [
             Group([p for p in learners if id(p) in known], config.rate, config.weight_decay, config.clip),
-            Group(others, config.head_rate, config.head_decay),
+            Group(others, config.head_rate, config.head_decay, least=self._least),
         ]
         return [group for group in groups if len(group.parameters)]
+
+    @property
+    def _least(self) -> float:
+        """The gradient that counts, for scorers of standard vectors: a share of that of one text which is all wrong."""
+        return _LEAST / self.config.batch_size if self.config.begins_with_texts else 1e-8
 
     def _backward(self) -> Pieces:
         """Return what adds the gradients of a batch."""
@@ -158,7 +165,7 @@ class _Kept:
         self, checkpoint: Checkpoint, stage: str, net: torch.nn.Module, average: _Average, per_epoch: int,
         n_steps: int, device: torch.device,
     ):  # fmt: skip
-        self.stage = stage.replace(" ", "-")
+        self.stage = kept_as(stage)
         self.checkpoint, self.net, self.average, self.device = checkpoint, net, average, device
         self.per_epoch, self.n_steps = per_epoch, n_steps
 
@@ -194,6 +201,11 @@ class _Kept:
             states.setdefault(int(number), {})[what] = tensor
         optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
         return step
+
+
+def kept_as(stage: str) -> str:
+    """Return the name under which the state of a stage is kept in a checkpoint."""
+    return stage.replace(" ", "-")
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:

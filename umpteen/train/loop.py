@@ -23,19 +23,24 @@ _LAST = 0.2  # share of the steps in which a plateau ends
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that share a learning rate; ``clip`` bounds the length of their gradient, 0 does not."""
+    """Parameters that share a learning rate.
+
+    ``clip`` bounds the length of their gradient, 0 does not. Gradients much smaller than ``least`` move little: the
+    optimiser divides by how large they were lately, but by no less.
+    """
 
     parameters: Sequence[torch.nn.Parameter]
     rate: float
     weight_decay: float = 0.0
     clip: float = 0.0
+    least: float = 1e-8
 
     def for_adam(self) -> list[dict[str, Any]]:
         """Matrices decay, vectors (biases, scales) do not."""
         matrices = [p for p in self.parameters if p.ndim > 1]
         vectors = [p for p in self.parameters if p.ndim <= 1]
         return [
-            {"params": some, "lr": self.rate, "weight_decay": decay}
+            {"params": some, "lr": self.rate, "weight_decay": decay, "eps": self.least}
             for some, decay in ((matrices, self.weight_decay), (vectors, 0.0))
             if some
         ]
@@ -107,7 +112,7 @@ def optimise(
         Keeps the state, so that a training that was interrupted goes on.
     """
     parts, on_gpu = [part for group in groups for part in group.for_adam()], groups[0].parameters[0].is_cuda
-    optimiser = torch.optim.AdamW(parts, betas=(0.9, 0.98), eps=1e-8, fused=on_gpu)
+    optimiser = torch.optim.AdamW(parts, betas=(0.9, 0.98), fused=on_gpu)
     full_rates = [part["lr"] for part in optimiser.param_groups]
     done, total = 0 if saved is None else saved.load(optimiser), None
     if done < n_steps:
