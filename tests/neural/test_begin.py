@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umpteen
-from umpteen.nets.begin import Spread, Standard, add_to_nodes, discriminants
+from umpteen.nets.begin import Spread, Standard, discriminants
 
 from .conftest import make_corpus
 
@@ -47,7 +47,8 @@ def test_scores_are_those_of_linear_discriminants(shape: Any) -> None:
 
     standard = settled(X)
     z, weight = standard(torch.from_numpy(X)), torch.zeros(Y.shape[1], X.shape[1])
-    add_to_nodes(weight, z, *(torch.from_numpy(part) for part in np.nonzero(Y)))
+    text, node = (torch.from_numpy(part) for part in np.nonzero(Y))
+    weight.index_add_(0, node, z[text])
     offset = discriminants(weight, torch.from_numpy(counts).float())
     np.testing.assert_allclose((z @ weight.T + offset).numpy(), expected, rtol=2e-2, atol=2e-2)
 

@@ -36,39 +36,39 @@ def make(encoder_folder: Path) -> Callable[..., XRTransformer]:
 
 
 @pytest.fixture(scope="module")
-def test_part() -> tuple[list[str], list[list[str]], sp.csr_matrix]:
+def unseen() -> tuple[list[str], list[list[str]], sp.csr_matrix]:
     return make_corpus(80, seed=9)
 
 
 @pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
-def test_every_kind_of_features_learns(make: Any, corpus: Any, test_part: Any, features: str) -> None:
+def test_every_kind_of_features_learns(make: Any, corpus: Any, unseen: Any, features: str) -> None:
     model = make(features=features).fit(corpus[0], corpus[1])
-    assert model.score(test_part[0], test_part[1]) > (0.45 if features == "encoder" else 0.9)
+    assert model.score(unseen[0], unseen[1]) > (0.45 if features == "encoder" else 0.9)
     assert (model.tfidf_ is None) == (features == "encoder")
     assert (model.neural_ is None) == (features == "tfidf")
 
 
-def test_without_an_encoder_it_is_xr_linear(make: Any, corpus: Any, test_part: Any) -> None:
-    linear = XRLinear(tree=TREE, threads=1).fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+def test_without_an_encoder_it_is_xr_linear(make: Any, corpus: Any, unseen: Any) -> None:
+    linear = XRLinear(tree=TREE, threads=1).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
     same = {"eps": 0.1, "max_iter": 20, "threshold": 0.1}
-    found = make(features="tfidf", linear=same).fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+    found = make(features="tfidf", linear=same).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
     np.testing.assert_array_equal(found.labels, linear.labels)
     np.testing.assert_array_equal(found.scores, linear.scores)
 
 
 @pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
-def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, test_part: Any, tmp_path: Path, features: str) -> None:
+def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, unseen: Any, tmp_path: Path, features: str) -> None:
     model = make(features=features).fit(corpus[0], corpus[1])
     model.save(tmp_path / "model")
     again = umpteen.load(tmp_path / "model")
     assert type(again) is XRTransformer
-    for texts in (test_part[0], test_part[0][:1]):
+    for texts in (unseen[0], unseen[0][:1]):
         before, after = model.topk(texts, 5), again.topk(texts, 5)
         np.testing.assert_array_equal(after.labels, before.labels)
         np.testing.assert_array_equal(after.scores, before.scores)
     again.save(tmp_path / "copy")
-    copy = umpteen.load(tmp_path / "copy").topk(test_part[0], 5)
-    np.testing.assert_array_equal(copy.labels, model.topk(test_part[0], 5).labels)
+    copy = umpteen.load(tmp_path / "copy").topk(unseen[0], 5)
+    np.testing.assert_array_equal(copy.labels, model.topk(unseen[0], 5).labels)
 
 
 def test_the_encoder_of_a_saved_model_opens_on_its_own(make: Any, corpus: Any, tmp_path: Path) -> None:
@@ -80,16 +80,16 @@ def test_the_encoder_of_a_saved_model_opens_on_its_own(make: Any, corpus: Any, t
     assert transformers.AutoTokenizer.from_pretrained(folder)("word1")["input_ids"][0] == 2
 
 
-def test_the_same_seed_gives_the_same_model(make: Any, corpus: Any, test_part: Any) -> None:
-    first, second = (make(seed=3).fit(corpus[0], corpus[1]).topk(test_part[0], 5) for _ in range(2))
+def test_the_same_seed_gives_the_same_model(make: Any, corpus: Any, unseen: Any) -> None:
+    first, second = (make(seed=3).fit(corpus[0], corpus[1]).topk(unseen[0], 5) for _ in range(2))
     np.testing.assert_array_equal(first.scores, second.scores)
 
 
 @pytest.mark.parametrize("stage", ["tokens", "fine-tuning on 5 nodes", "fine-tuning on 20 nodes", "level 2 of 2"])
 def test_a_run_that_was_stopped_anywhere_ends_the_same(
-    make: Any, corpus: Any, test_part: Any, tmp_path: Path, stage: str
+    make: Any, corpus: Any, unseen: Any, tmp_path: Path, stage: str
 ) -> None:
-    expected = make().fit(corpus[0], corpus[1]).topk(test_part[0], 5)
+    expected = make().fit(corpus[0], corpus[1]).topk(unseen[0], 5)
 
     def interrupt(name: str, done: int, total: int) -> None:
         if name == stage:
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_anywhere_ends_the_same(
     with pytest.raises(KeyboardInterrupt):
         make().fit(corpus[0], corpus[1], checkpoint=tmp_path / "stages", progress=interrupt)
     model = make().fit(corpus[0], corpus[1], checkpoint=tmp_path / "stages")
-    found = model.topk(test_part[0], 5)
+    found = model.topk(unseen[0], 5)
     np.testing.assert_array_equal(found.labels, expected.labels)
     np.testing.assert_array_equal(found.scores, expected.scores)
     model.save(tmp_path / "model")

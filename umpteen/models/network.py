@@ -133,7 +133,7 @@ class NetModel(EncodedModel):
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.nets import Network
-        from umpteen.train import Course, kept_as
+        from umpteen.train import Course
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         config, stages = self.config, self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
@@ -152,12 +152,12 @@ class NetModel(EncodedModel):
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
             if level is not None:
                 network.module.learn(level)
-            if stages is None or not stages.has(kept_as(stage)):
-                network.begin(tokens, truth, level, progress=progress)
             course = Course(
                 network.module, encoder, tokens, truth, config.net, network.reading, config.seed, stages, progress,
                 stage,
             )  # fmt: skip
+            if not course.is_kept:
+                network.begin(tokens, truth, level, progress=progress)
             course.run()
             reports.append(course.report)
         network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))

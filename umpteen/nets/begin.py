@@ -58,11 +58,6 @@ class Spread:
         return mean, self.outer / max(self.n, 1) - torch.outer(mean, mean)
 
 
-def add_to_nodes(sums: torch.Tensor, e: torch.Tensor, text: torch.Tensor, node: torch.Tensor) -> None:
-    """Add vectors of texts (texts, d) to the sums of their nodes (nodes, d); the pairs say which texts have which."""
-    sums.index_add_(0, node, e[text])
-
-
 def discriminants(sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Turn the sums of standard vectors of each node's texts (nodes, d) into weights, in place.
 

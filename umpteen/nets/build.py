@@ -16,7 +16,7 @@ from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
 from umpteen.features.tokens import Tokens, by_budget
-from umpteen.nets.begin import Spread, add_to_nodes, discriminants
+from umpteen.nets.begin import Spread, discriminants
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full
 from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States, deeper_and_deeper
@@ -99,12 +99,12 @@ class Network:
         Every node starts at how often it is right, and, as settings say, at what its texts have in common.
         """
         device, levels = self.encoder.device, self._levels if level is None else [level]
-        shares = [matrix.getnnz(axis=0) / max(matrix.shape[0], 1) for matrix in truth]
-        for one in levels:
-            self.module.begin(one, torch.from_numpy(shares[one].astype(np.float32)).to(device))
+        counts = {one: torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device) for one in levels}
+        for one, count in counts.items():
+            self.module.begin(one, count / max(len(tokens), 1))
         if self.config.begins_with_texts:
             self._settle(tokens, levels)
-            self._gather(tokens, truth, levels, progress)
+            self._gather(tokens, truth, counts, progress)
 
     def _settle(self, tokens: Tokens, levels: Sequence[int]) -> None:
         """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
@@ -115,25 +115,24 @@ class Network:
                 for one, e in self._read_by(look, levels):
                     spreads[one].add(e.float())
         for one, spread in spreads.items():
-            self.module.standard(one).settle(spread)
+            self.module.standards[one].settle(spread)
 
     def _gather(
-        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], levels: Sequence[int], progress: Progress
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], counts: Mapping[int, torch.Tensor], progress: Progress
     ) -> None:
-        """Start nodes at the mean of their texts."""
+        """Start nodes of the levels that are counted at the mean of their texts."""
         device, done = self.encoder.device, 0
-        sums = {one: self.module.room(one).zero_() for one in levels}
+        sums = {one: self.module.room(one).zero_() for one in counts}
         for rows, look in self._seen(tokens, 1):
             with self._reading():
-                for one, e in self._read_by(look, levels):
+                for one, e in self._read_by(look, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
-                    add_to_nodes(sums[one], self.module.compared(one, e).float(), text, node)
+                    sums[one].index_add_(0, node, self.module.compared(one, e).float()[text])
             done += len(rows)
             progress("first scorers", done, len(tokens))
         for one, sum_of in sums.items():
-            counts = torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device)
-            self.module.start(one, discriminants(sum_of, counts), sum_of)
+            self.module.start(one, discriminants(sum_of, counts[one]), sum_of)
 
     def _read_by(self, look: Callable[[], Iterable[Any]], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield what some levels read."""

@@ -132,9 +132,10 @@ class Cascade(torch.nn.Module):
         asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
         self.scorers[level].bias.copy_(log_odds((share / asked).clamp(max=0.5)))
 
-    def standard(self, level: int) -> Standard:
-        """Return what makes the vectors that a level reads standard."""
-        return self.scorers[level].standard
+    @property
+    def standards(self) -> list[Standard | None]:
+        """What makes the vectors that each level reads standard."""
+        return [scorer.standard for scorer in self.scorers]
 
     def room(self, level: int) -> torch.Tensor:
         """Return where first weights of a level may be worked out (nodes, d)."""

@@ -39,7 +39,7 @@ class Full(torch.nn.Module):
     def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
         super().__init__()
         self.reader, self.config, self.width = reader, config, reader.widths[-1]
-        self.standardised = Standard(self.width) if config.begins_with_texts else None
+        self.standard = Standard(self.width) if config.begins_with_texts else None
         self.register_buffer("weight", torch.zeros(tree.n_labels, self.width))
         self.register_buffer("bias", torch.full((tree.n_labels,), -math.log(max(tree.n_labels, 2))))
         self.register_buffer("rate", torch.tensor(config.head_rate), persistent=False)
@@ -52,9 +52,10 @@ class Full(torch.nn.Module):
         """Start every label at how often texts carry it, a share of all texts (labels,)."""
         self.bias.copy_(log_odds(share))
 
-    def standard(self, level: int) -> Standard | None:
-        """Return what makes vectors standard."""
-        return self.standardised
+    @property
+    def standards(self) -> list[Standard | None]:
+        """What makes vectors standard, for the one level there is."""
+        return [self.standard]
 
     def room(self, level: int) -> torch.Tensor:
         """Return where first weights may be worked out (labels, d)."""
@@ -130,7 +131,7 @@ class Full(torch.nn.Module):
     def _scaled(self, seen: Iterable[torch.Tensor]) -> torch.Tensor:
         """Bring what was read to one length."""
         *_, e = seen
-        e = e if self.standardised is None else self.standardised(e)
+        e = e if self.standard is None else self.standard(e)
         return F.normalize(e.float(), dim=1) * math.sqrt(self.width)
 
     def _scores(self, e: torch.Tensor, first: int, last: int) -> torch.Tensor:

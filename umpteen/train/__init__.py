@@ -1,7 +1,7 @@
 """How encoders and networks learn: the loop, the losses, resolutions one after the other, and all levels at once."""
 
-from umpteen.train.course import Course, kept_as
+from umpteen.train.course import Course
 from umpteen.train.levels import Finetuning, Resolution
 from umpteen.train.loop import Group, optimise
 
-__all__ = ["Course", "Finetuning", "Group", "Resolution", "kept_as", "optimise"]
+__all__ = ["Course", "Finetuning", "Group", "Resolution", "optimise"]

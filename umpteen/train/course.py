@@ -66,6 +66,15 @@ class Course:
     stage: str = "training the network"
     report: Report = field(default=Report(0, 0, 0.0))
 
+    @property
+    def _kept_as(self) -> str:
+        return self.stage.replace(" ", "-")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a state of it is in the checkpoint, which ``run`` would take up."""
+        return self.checkpoint is not None and self.checkpoint.has(self._kept_as)
+
     def run(self) -> None:
         """Train for all epochs."""
         config, device, begun = self.config, self.encoder.device, time.perf_counter()
@@ -76,7 +85,7 @@ class Course:
         average = _Average(self.net, math.ceil(config.average_from * n_steps))
         kept = None
         if self.checkpoint is not None:
-            kept = _Kept(self.checkpoint, self.stage, self.net, average, per_epoch, n_steps, device)
+            kept = _Kept(self.checkpoint, self._kept_as, self.net, average, per_epoch, n_steps, device)
         backward = self._backward()
         with learning(self.net, device, self.seed):
             steps = optimise(
@@ -105,7 +114,7 @@ class Course:
     @property
     def _least(self) -> float:
         """The gradient that counts, for scorers of standard vectors: a share of that of one text which is all wrong."""
-        return _LEAST / self.config.batch_size if self.config.begins_with_texts else 1e-8
+        return _LEAST / self.config.batch_size if self.config.begins_with_texts else Group.least
 
     def _backward(self) -> Pieces:
         """Return what adds the gradients of a batch."""
@@ -165,7 +174,7 @@ class _Kept:
         self, checkpoint: Checkpoint, stage: str, net: torch.nn.Module, average: _Average, per_epoch: int,
         n_steps: int, device: torch.device,
     ):  # fmt: skip
-        self.stage = kept_as(stage)
+        self.stage = stage
         self.checkpoint, self.net, self.average, self.device = checkpoint, net, average, device
         self.per_epoch, self.n_steps = per_epoch, n_steps
 
@@ -201,11 +210,6 @@ class _Kept:
             states.setdefault(int(number), {})[what] = tensor
         optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
         return step
-
-
-def kept_as(stage: str) -> str:
-    """Return the name under which the state of a stage is kept in a checkpoint."""
-    return stage.replace(" ", "-")
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:
