@@ -14,7 +14,7 @@ from umpteen.config import NetConfig
 from umpteen.features.encoder import Encoder
 from umpteen.nets import Network
 from umpteen.nets.readers import Convolved, Recurrent, States
-from umpteen.nets.scorers import Attention
+from umpteen.nets.scorers import Attention, Scorer
 from umpteen.tree import LabelTree
 
 from .conftest import make_corpus
@@ -64,6 +64,24 @@ def test_filters_see_a_text_as_if_it_were_alone(words: Encoder, batch: Any) -> N
     for text, length in enumerate(LENGTHS):
         alone = reader(ids[text : text + 1, :length], None)[0]
         torch.testing.assert_close(together[text : text + 1], alone)
+
+
+def test_many_wrong_labels_do_not_make_texts_alike(words: Encoder) -> None:
+    torch.manual_seed(0)
+    reader, scorer = Convolved(words, 1, hidden=32, bottleneck=64), Scorer(64, 5_000)
+    torch.nn.init.constant_(scorer.bias, -8.5)  # how often a label is right
+    ids = torch.randint(5, 20, (32, 12))
+    truth = torch.nn.functional.one_hot(torch.arange(32), 5_000).float()
+    groups = [{"params": reader.parameters(), "lr": 1e-3}, {"params": scorer.parameters(), "lr": 1e-2, "eps": 3e-3}]
+    steps = torch.optim.Adam(groups)
+    for _ in range(60):
+        steps.zero_grad()
+        scores = scorer.all(reader(ids, None)[0])
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, truth, reduction="sum") / 32
+        loss.backward()
+        steps.step()
+    e = reader.eval()(ids, None)[0]
+    assert e.std(dim=0).norm() > 0.75 * e.norm(dim=1).mean()
 
 
 def test_the_largest_answers_of_each_part(words: Encoder) -> None:

@@ -113,6 +113,7 @@ class Convolved(Words):
         super().__init__(encoder, n_levels)
         self.filters = torch.nn.ModuleList(torch.nn.Conv1d(self.width, hidden, size) for size in self.SIZES)
         self.narrow = torch.nn.Linear(len(self.SIZES) * hidden * self.PARTS, bottleneck)
+        torch.nn.init.normal_(self.narrow.weight)  # evened out afterwards; each step is a small part of it
 
     @property
     def widths(self) -> list[int]:
@@ -127,7 +128,8 @@ class Convolved(Words):
         for size, filters in zip(self.SIZES, self.filters, strict=True):
             around = F.pad(x, ((size - 1) // 2, size // 2))  # an answer for every token
             found.append(self._largest(filters(around), part))
-        return [F.relu(self.narrow(torch.cat(found, dim=1).flatten(1)))] * self.n_levels
+        e = self.narrow(_even(torch.cat(found, dim=1).flatten(1)))
+        return [torch.tanh(_even(e))] * self.n_levels
 
     def _part(self, mask: torch.Tensor) -> torch.Tensor:
         """Return which part of its text each token is in (texts, length); padding is in one of its own."""
@@ -138,6 +140,15 @@ class Convolved(Words):
         """Return the largest positive answer of each filter in each part (texts, filters, parts)."""
         out = answers.new_zeros(*answers.shape[:2], self.PARTS + 1)
         return out.scatter_reduce(2, part[:, None, :].expand_as(answers), answers, "amax")[:, :, : self.PARTS]
+
+
+def _even(e: torch.Tensor) -> torch.Tensor:
+    """Give the vector of each text mean 0 and variance 1.
+
+    Nearly all of many labels are wrong for a text. What texts had in common would be pushed down for all of them, until
+    nothing else is left.
+    """
+    return F.layer_norm(e, e.shape[1:])
 
 
 class Separate(torch.nn.Module):

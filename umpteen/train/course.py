@@ -113,8 +113,8 @@ class Course:
 
     @property
     def _least(self) -> float:
-        """The gradient that counts, for scorers of standard vectors: a share of that of one text which is all wrong."""
-        return _LEAST / self.config.batch_size if self.config.begins_with_texts else Group.least
+        """The gradient that counts, for scorers of vectors: a share of that of one text which is all wrong."""
+        return Group.least if self.config.reader == "lstm" else _LEAST / self.config.batch_size
 
     def _backward(self) -> Pieces:
         """Return what adds the gradients of a batch."""
