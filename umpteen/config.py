@@ -28,6 +28,8 @@ FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
 
+FEW_TEXTS = 5  # of a label: so few teach a network less than what they have in common does
+
 
 def option(
     default: Any,
@@ -362,10 +364,11 @@ class NetConfig(Checked):
     epochs: float = option(10.0, "passes over the texts, for each level where they learn in turn", low=0.0)
     batch_size: int = option(64, "texts per step", low=1)
     begin: str = option(
-        "texts",
+        "auto",
         "where scorers begin: at what the texts of their nodes have in common, which takes a look at all texts, or at "
-        "how often nodes are right (shares), as filters always do; nodes that attend begin at nothing",
-        choices=("texts", "shares"),
+        "how often nodes are right (shares), as filters always do; nodes that attend begin at nothing. Auto: at texts "
+        f"if a label has less than {FEW_TEXTS} of them on average",
+        choices=("auto", "texts", "shares"),
     )
     rate: float = option(1e-4, "learning rate of what reads a text: encoder, LSTM, filters, bottleneck", low=0.0)
     head_rate: float = option(1e-3, "learning rate of the scorers", low=0.0)
@@ -399,6 +402,11 @@ class NetConfig(Checked):
     def steps_rows(self, level: int, n_nodes: int) -> bool:
         """Return whether a level steps the rows that a batch touches, without an optimiser."""
         return level > 0 and n_nodes >= self.by_row and self.reader != "lstm" and self.order != "one-reader"
+
+    def settled(self, texts_per_label: float) -> NetConfig:
+        """Replace ``auto`` by what suits labels with so many texts each."""
+        by_itself = "texts" if texts_per_label < FEW_TEXTS else "shares"
+        return replace(self, begin=by_itself if self.begin == "auto" else self.begin)
 
     @property
     def begins_with_texts(self) -> bool:

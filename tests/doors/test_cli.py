@@ -666,7 +666,7 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert own_settings("xr-linear", ["xr-linear", "plt"], settings) == settings  # which is then an error
     words = ["--recipes", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", *LEARN]
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "_in_own_process", _measure_job)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", _measure_job)
     result = run("bench", data, *words, "--json", "--quiet")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
@@ -690,7 +690,7 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
         return _measure_job(job)
 
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "_in_own_process", watched)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", watched)
     words = ["--recipes", "plt,xr-linear*2", "--set", "plt:linear.cost=2", "--set", "tree.leaf_size=8", "--quiet"]
     kept = ["--out", tmp_path / "rows.json", "--split", "train"]
     first = run("bench", data, *words, *kept)

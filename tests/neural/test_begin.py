@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umpteen
+from umpteen.config import FEW_TEXTS, NetConfig
 from umpteen.nets.begin import Spread, Standard, discriminants
 
 from .conftest import make_corpus
@@ -82,10 +83,25 @@ def test_what_texts_have_in_common_says_much_before_anything_is_learned(recipe: 
     assert found["texts"] > max(40.0, 2 * found["shares"])
 
 
+def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:
+    assert NetConfig().settled(FEW_TEXTS - 0.1).begin == "texts"
+    assert NetConfig().settled(FEW_TEXTS).begin == "shares"
+    assert NetConfig(begin="texts").settled(1_000).begin == "texts"
+    texts, lists, _ = make_corpus(60)
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    net = {"epochs": 0.0, "pooling": "mean"}
+    for labels, begin in ((lists, "shares"), ([[str(number)] for number in range(60)], "texts")):
+        model = umpteen.FullHead(encoder=encoder, net=net, threads=1).fit(texts, labels)
+        assert model.config_.net.begin == begin  # what was chosen is kept with the model
+
+
 @pytest.mark.parametrize("order", ["at-once", "one-reader", "own-reader"])
 def test_scorers_begin_once(order: str, encoder_folder: Path, tmp_path: Path) -> None:
     texts, lists, _ = make_corpus(64)
-    net = {"levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean", "order": order, "few_labels": 0}
+    net = {
+        "levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean", "order": order, "few_labels": 0,
+        "begin": "texts",
+    }  # fmt: skip
     encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
     stages: list[str] = []
 

@@ -138,7 +138,7 @@ def bench(
         key = job.key
         if key not in known:
             terminal.note(f"{job.recipe} on {data}")
-            known[key] = _in_own_process(job)
+            known[key] = in_own_process(job)
             if out is not None:
                 atomic_write(out, json.dumps(known, indent=1))
         rows.append(known[key])
@@ -227,7 +227,8 @@ def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tupl
     return train, read(data, split, labels=train.labels, n_features=width)
 
 
-def _in_own_process(job: Job) -> dict[str, Any]:
+def in_own_process(job: Job) -> dict[str, Any]:
+    """Measure a recipe in a process of its own."""
     context = get_context("spawn")
     answer, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(job, sender), daemon=True)

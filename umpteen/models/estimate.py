@@ -26,6 +26,7 @@ from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
 from umpteen.models.footprint import Encoder, footprint
 from umpteen.models.inputs import is_texts
+from umpteen.models.training import settled_net
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
 # Measured on one core of a 2024 server processor; other machines differ by a factor of two either way.
@@ -77,6 +78,7 @@ class Estimate:
         """Estimate from feature rows, or from a sample of texts."""
         size = _size_of_texts(X, config) if is_texts(X) else _size_of_rows(X)
         check_rows_match(X, Y)
+        config = settled_net(config, Y) if isinstance(config, NetModelConfig) else config
         n_rows, n_labels = Y.shape
         threads = n_threads(config.threads)
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))

@@ -37,6 +37,7 @@ from umpteen.models.training import (
     clustered,
     label_vectors,
     settled,
+    settled_net,
     tree_arrays,
     tree_from,
 )  # fmt: skip
@@ -100,7 +101,7 @@ class NetModel(EncodedModel):
         checkpoint: Any,
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
-        config = self.config
+        config = settled_net(self.config, matrix)
         if config.ranker or (tree is None and len(network_levels(matrix.shape[1], config.net)) > 1):
             tfidf, features = fit_tfidf(X, matrix, config, progress)
         else:  # words are for clusters and rankers
@@ -112,7 +113,7 @@ class NetModel(EncodedModel):
             encoder = encoder if config.net.reader == "layers" else encoder.shallow()
             tokens = encoder.tokenize(list(X), progress=progress)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
-            network = self._network(encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
+            network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
             saved = SavedEncoder(config.encoder, encoder=encoder)
             neural = Neural(saved, net=SavedNet(config, saved, network.tree, network.arrays(), network))
             if not config.ranker:
@@ -128,15 +129,15 @@ class NetModel(EncodedModel):
         return Parts(config, targets, tfidf, rows.n_features, heads, neural)
 
     def _network(
-        self, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, given: LabelTree | None,
-        by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
+        self, config: NetModelConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
+        given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.nets import Network
         from umpteen.train import Course
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
-        config, stages = self.config, self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
+        stages = self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
         if given is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         tree = given if given is not None else self._tree(features, matrix, by_name, progress, stages)
@@ -289,6 +290,7 @@ class LightXML(NetModel):
         "net.bottleneck": 400,
         "net.beam": (75,),
         "net.batch_size": 16,
+        "net.head_rate": 5e-3,
         "net.schedule": "constant",
         "net.head_decay": 0.01,
         "net.average_from": 0.5,
@@ -337,7 +339,7 @@ class FullHead(NetModel):
         "net.kind": "full",
         "net.pooling": "mean",
         "net.dropout": (0.3,),
-        "net.head_rate": 1.0,
+        "net.head_rate": 3.0,
         "net.epochs": 10.0,
     }
 

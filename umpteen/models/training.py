@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen import __version__
-from umpteen.config import ModelConfig, to_dict
+from umpteen.config import ModelConfig, NetModelConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput
@@ -124,6 +124,12 @@ def settled(config: AnyConfig, rows: Rows) -> AnyConfig:
     """Replace ``auto`` by what suits the rows."""
     linear, search = settle(rows.mean_features, config.linear, config.search)
     return replace(config, linear=linear, search=search)
+
+
+def settled_net(config: NetModelConfig, targets: sp.csr_matrix) -> NetModelConfig:
+    """Replace ``auto`` in the settings of a network by what suits the labels (texts, labels)."""
+    n_labels = max(np.count_nonzero(targets.getnnz(axis=0)), 1)
+    return replace(config, net=config.net.settled(targets.nnz / n_labels))
 
 
 def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
