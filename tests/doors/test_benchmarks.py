@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from benchmarks import bars, jobs, plan, plot, prepare, report, run, summary
+from benchmarks import bars, jobs, neural, plan, plot, prepare, report, run, summary
+from umpteen.cli.benchmark import members
+from umpteen.models import create
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -257,3 +259,33 @@ def test_umpteens_runner_measures_all_stages(tmp_path):
     assert single["p50_ms"] <= single["p99_ms"]
     assert np.load(tmp_path / "top.npy").shape == (50, 5)
     assert summary.quality(tmp_path / "top.npy", tmp_path)["P@1"] > 90
+
+
+def test_every_row_of_the_neural_tables_can_be_made():
+    for cases in neural.PLANS.values():
+        for name, case in cases.items():
+            recipe, _ = members(case.recipe)
+            create(recipe, dict(case.settings) | ({} if recipe == "xr-linear" else {"encoder.name": "some"}))
+            assert "," not in name  # --only A,B
+
+
+def test_a_row_is_measured_once_for_the_same_settings(tmp_path, monkeypatch, capsys):
+    measured = []
+
+    def figures(job):
+        measured.append(job.recipe)
+        return {"recipe": job.recipe, **dict.fromkeys(neural.COLUMNS, 12.345), "gpu_mb": None}
+
+    monkeypatch.setattr(neural, "in_own_process", figures)
+    out = tmp_path / "rows.json"
+    command = ["run", str(tmp_path / "EURLEX57K"), "--encoder", "some", "--out", str(out), "--only", "full,xml-cnn"]
+    neural.main(command)
+    neural.main(command)
+    assert measured == ["full", "xml-cnn"]
+    neural.main([*command, "--split", "dev"])
+    assert measured == ["full", "xml-cnn"] * 2
+    capsys.readouterr()
+    neural.main(["page", str(out)])
+    page = capsys.readouterr().out
+    assert "EURLEX57K" in page
+    assert "| xml-cnn | 12.35 |" in page
