@@ -178,7 +178,9 @@ def test_shortlist_recall_is_the_share_of_true_nodes_below_the_beam(encoder_fold
         kept = scores[0].topk(2).indices.tolist()
         parents = network.tree.node_of(0)
         found += sum(parents[label] in kept for label in Y[row].indices)
-    recall = model.shortlist_recall(texts, lists)
+    seen: list[tuple[int, int]] = []
+    recall = model.shortlist_recall(texts, lists, progress=lambda stage, done, total: seen.append((done, total)))
+    assert seen[-1] == (len(texts), len(texts))
     assert recall == [pytest.approx(100.0 * found / Y.nnz)]
     assert model.shortlist_recall(texts[:2], [[], []]) == []
     flat = umpteen.LightXML(encoder=encoder, net=net | {"few_labels": 1_000, "levels": ()}, threads=1).fit(texts, lists)

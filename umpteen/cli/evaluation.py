@@ -53,8 +53,8 @@ def evaluate(
     weights = None if constants is None else _weights(model, data, dataset, constants)
     with terminal.progress() as progress:
         scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, progress=progress)
+        recall = shortlist_recall(model, dataset, progress)
     speed = scored.n_rows / max(scored.seconds, 1e-9)
-    recall = shortlist_recall(model, dataset)
     if as_json:
         figures = {name: round(value, 4) for name, value in scored.figures.items()}
         if recall:
@@ -69,11 +69,11 @@ def evaluate(
         terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
 
 
-def shortlist_recall(model: Any, dataset: Dataset) -> list[float]:
+def shortlist_recall(model: Any, dataset: Dataset, progress: Progress) -> list[float]:
     """Return what a network with several levels scores of the true nodes of each; else nothing."""
     if not hasattr(model, "shortlist_recall"):
         return []
-    return model.shortlist_recall(rows_of(dataset), dataset.Y[:, : len(model.labels_)])
+    return model.shortlist_recall(rows_of(dataset), dataset.Y[:, : len(model.labels_)], progress=progress)
 
 
 def score(

@@ -235,7 +235,9 @@ class NetModel(EncodedModel):
             network = self.neural_.net.get()
             return network.vectors(network.encoder.tokenize(list(self._read(texts))), progress=progress)
 
-    def shortlist_recall(self, X: Any, Y: Any, *, threads: int | None = None) -> list[float]:
+    def shortlist_recall(
+        self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent
+    ) -> list[float]:
         """Return for each level below the first the share of true nodes that are scored, as percentages.
 
         What a level above has ruled out, no level below can find. A network with one level scores all labels and has
@@ -246,7 +248,8 @@ class NetModel(EncodedModel):
         check_rows_match(texts, targets)
         with encoders().on_threads(self._workers(threads)):
             network = self.neural_.net.get()
-            shares = network.recall(network.encoder.tokenize(list(texts)), targets[:, : len(self.labels_)])
+            tokens = network.encoder.tokenize(list(texts))
+            shares = network.recall(tokens, targets[:, : len(self.labels_)], progress=progress)
         return [100.0 * share for share in shares]
 
     def describe(self) -> dict[str, Any]:

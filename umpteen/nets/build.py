@@ -207,17 +207,21 @@ class Network:
         """Whether what ``read`` returns is all that scorers need."""
         return self.config.reader != "lstm"
 
-    def recall(self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None) -> list[float]:
+    def recall(
+        self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None, progress: Progress = silent
+    ) -> list[float]:
         """Return for each level below the first the share of true nodes that are scored; none if nothing is true."""
         if self.tree.n_levels == 1 or not truth.nnz:
             return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [self.tree.lift(truth, level) for level in self._levels]
-        found = np.zeros(self.tree.n_levels)
+        found, done = np.zeros(self.tree.n_levels), 0
         for rows, look in self._seen(tokens, self._candidates(beams)):
             flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
             with self._reading():
                 found += self.module.found(look(), beams, flags).cpu().numpy()
+            done += len(rows)
+            progress("shortlists", done, len(tokens))
         return [float(count / level.nnz) for count, level in zip(found, right, strict=True)][1:]
 
     def _seen(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Callable[[], Iterable[Any]]]]:
