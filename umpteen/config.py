@@ -12,8 +12,8 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -495,12 +495,25 @@ def update(settings: Settings, values: Mapping[str, Any]) -> Settings:
         if rest:
             if not dataclasses.is_dataclass(current):
                 raise BadConfig(f"setting '{head}' has no parts, so '{key}' does not exist")
-            changes[head] = update(current, {rest: value})
+            with _within(head, type(current)):
+                changes[head] = update(current, {rest: value})
         elif dataclasses.is_dataclass(current) and isinstance(value, Mapping):
-            changes[head] = update(current, value)
+            with _within(head, type(current)):
+                changes[head] = update(current, value)
         else:
             changes[head] = value
     return replace(settings, **changes)  # type: ignore[type-var]
+
+
+@contextmanager
+def _within(noun: str, cls: type) -> Iterator[None]:
+    """Name a setting that is wrong in full: ``net.epochs``, not ``epochs``."""
+    try:
+        yield
+    except BadConfig as error:
+        text = str(error)
+        is_own = text.split(" ", 1)[0] in {spec.name for spec in fields(cls)}
+        raise BadConfig(f"{noun}.{text}" if is_own else text) from None
 
 
 def difference(settings: Any, base: Any) -> dict[str, Any]:
@@ -529,7 +542,8 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
         if hint is EncoderConfig and isinstance(value, str):  # a name is the one thing most people set
             return EncoderConfig(name=value)
         if isinstance(value, Mapping):
-            return from_dict(hint, value)  # type: ignore[type-var]
+            with _within(name, hint):
+                return from_dict(hint, value)  # type: ignore[type-var]
         if not isinstance(value, hint):  # type: ignore[arg-type]
             raise BadConfig(f"{name} must be a {hint.__name__} or a dict, but is {value!r}")
         return value

@@ -45,7 +45,8 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
 
     Returns
     -------
-    One weight per label: 1 + (ln n - 1) (B + 1)^A (n_l + B)^-A, where n_l counts the texts with label l.
+    One weight per label: 1 + (ln n - 1) (B + 1)^A (n_l + B)^-A, where n_l counts the texts with label l;
+    1 where there are less than three texts.
 
     Examples
     --------
@@ -60,7 +61,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
         raise BadInput(f"B must be at least 0, but is {B!r}")
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
     with np.errstate(divide="ignore"):  # B = 0 gives a label without texts an infinite weight
-        return 1.0 + (np.log(Y.shape[0]) - 1.0) * (B + 1.0) ** A * (counts + B) ** -A
+        return 1.0 + max(np.log(Y.shape[0]) - 1.0, 0.0) * (B + 1.0) ** A * (counts + B) ** -A
 
 
 def evaluate(

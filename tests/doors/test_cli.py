@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -509,7 +510,7 @@ def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
     assert {"P@1", "P@2", "R@2", "nDCG@2", "PSP@1", "PSP@2", "MRR", "micro-F1", "macro-F1"} <= set(figures)
     assert figures["P@1"] > 90
     assert "P@5" not in figures
-    table = run("evaluate", model, data)
+    table = run("evaluate", model, data, "--threads", "1")
     assert table.exit_code == 0
     assert "@5" in table.stdout
     assert "20 rows" in table.stdout
@@ -523,6 +524,14 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
     more = json.loads(run("evaluate", model, tmp_path / "more", "--json").stdout)
     assert more["P@1"] == known["P@1"]
     assert more["R@5"] == pytest.approx(known["R@5"] / 2)
+
+
+def test_evaluate_says_when_no_label_is_known(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_texts.txt").write_text("apple pear\n")
+    (tmp_path / "test_labels.txt").write_text("elsewhere\n")
+    result = run("evaluate", model, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "no label" in result.stderr
 
 
 def test_evaluate_feature_rows(rows_model: Path, rows_data: Path) -> None:
@@ -674,6 +683,19 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert row["P@1"] > 90
     assert row["gpu_mb"] is None or row["gpu_mb"] >= 0
     assert "GPU MB" not in run("bench", data, *words, "--quiet").stdout  # a column without a figure is left out
+
+
+def test_changed_data_are_measured_again(data: Path, tmp_path: Path) -> None:
+    from umpteen.cli.benchmark import Job
+
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    job = Job(str(folder), "plt", 1, {}, None, "test", quiet=True)
+    before = job.key
+    assert job.key == before
+    (labels,) = folder.glob("test_labels*")
+    labels.write_bytes(labels.read_bytes() + b"\n")
+    assert job.key != before
 
 
 def test_bench_goes_on_where_it_was_and_lets_models_vote(

@@ -58,6 +58,16 @@ def test_a_setting_without_parts_has_no_dotted_key():
         update(ModelConfig(), {"seed.x": 3})
 
 
+@pytest.mark.parametrize("values", [{"net.epochs": "abc"}, {"net": {"epochs": "abc"}}])
+def test_a_wrong_setting_is_named_in_full(values):
+    with pytest.raises(BadConfig, match=r"^net\.epochs must be a number, but is 'abc'"):
+        update(NetModelConfig(), values)
+    with pytest.raises(BadConfig, match=r"^net\.epochs must be"):
+        NetModelConfig(net={"epochs": "abc"})
+    with pytest.raises(BadConfig, match=r"^net\.kind full reads"):  # a sentence that does so itself
+        update(NetModelConfig(), {"net.kind": "full", "net.order": "own-reader"})
+
+
 def test_a_noun_takes_a_dict_or_its_own_class():
     assert ModelConfig(tree={"branching": 8}).tree == TreeConfig(branching=8)
     assert update(ModelConfig(), {"tree": TreeConfig(branching=8)}).tree.branching == 8

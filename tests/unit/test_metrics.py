@@ -268,3 +268,7 @@ def test_examples_in_the_docs_run() -> None:
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert tried
     assert not failed
+
+
+def test_so_few_texts_say_nothing_about_what_is_missing():
+    assert inverse_propensity([[1, 0]]).tolist() == [1.0, 1.0]

@@ -165,6 +165,7 @@ def evaluate(
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels that score this much.")] = None,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Print how good a model is on labelled data, in per cent."""
@@ -172,7 +173,7 @@ def evaluate(
     from umpteen.cli.evaluation import evaluate as run
     from umpteen.cli.options import data_path, numbers
 
-    options = {"propensity": propensity, "threshold": threshold, "as_json": as_json}
+    options = {"propensity": propensity, "threshold": threshold, "threads": threads, "as_json": as_json}
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
     run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, **options)
 

@@ -71,8 +71,15 @@ class Job:
         from umpteen.models import create
 
         whole = to_dict(create(self.recipe, self.settings).config)
-        data = str(Path(self.data).resolve())
-        return fingerprint(__version__, [data, self.recipe, self.n_members, whole, self.n_rows or 0, self.split])
+        decisive = [
+            _stamps(Path(self.data).resolve()),
+            self.recipe,
+            self.n_members,
+            whole,
+            self.n_rows or 0,
+            self.split,
+        ]
+        return fingerprint(__version__, decisive)
 
 
 class Several:
@@ -167,6 +174,13 @@ def _kept(out: Path | None) -> dict[str, Any]:
     if not whole:
         raise BadInput(f"'{out}' was not written by umpteen bench; name another file")
     return found
+
+
+def _stamps(data: Path) -> list[Any]:
+    """Return what tells data from others and from what they were before they were changed."""
+    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    stats = [(file, file.stat()) for file in files if file.is_file()]
+    return [str(data), *([file.name, stat.st_size, stat.st_mtime_ns] for file, stat in stats)]
 
 
 def members(recipe: str) -> tuple[str, int]:

@@ -45,15 +45,20 @@ def evaluate(
     ks: Sequence[int] = (1, 3, 5),
     propensity: str | None = None,
     threshold: float | None = None,
+    threads: int | None = None,
     as_json: bool = False,
 ) -> None:
     """Print how good a model is on a split of ``data``."""
     constants = None if propensity is None else propensity_constants(propensity)
     dataset = read_for(model, data, split)
+    if not dataset.Y[:, : len(model.labels_)].nnz:
+        terminal.note(
+            f"no label of {data} is known to the model, so every figure is 0; was it trained on other labels?"
+        )
     weights = None if constants is None else _weights(model, data, dataset, constants)
     with terminal.progress() as progress:
-        scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, progress=progress)
-        recall = shortlist_recall(model, dataset, progress)
+        scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, threads=threads, progress=progress)
+        recall = shortlist_recall(model, dataset, threads, progress)
     speed = scored.n_rows / max(scored.seconds, 1e-9)
     if as_json:
         figures = {name: round(value, 4) for name, value in scored.figures.items()}
@@ -69,11 +74,12 @@ def evaluate(
         terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
 
 
-def shortlist_recall(model: Any, dataset: Dataset, progress: Progress) -> list[float]:
+def shortlist_recall(model: Any, dataset: Dataset, threads: int | None, progress: Progress) -> list[float]:
     """Return what a network with several levels scores of the true nodes of each; else nothing."""
     if not hasattr(model, "shortlist_recall"):
         return []
-    return model.shortlist_recall(rows_of(dataset), dataset.Y[:, : len(model.labels_)], progress=progress)
+    known = dataset.Y[:, : len(model.labels_)]
+    return model.shortlist_recall(rows_of(dataset), known, threads=threads, progress=progress)
 
 
 def score(
@@ -83,6 +89,7 @@ def score(
     ks: Sequence[int] = (1, 3, 5),
     weights: np.ndarray | None = None,
     threshold: float | None = None,
+    threads: int | None = None,
     progress: Progress = silent,
 ) -> Scored:
     """Predict a dataset block by block and compare with its labels, which begin with the model's."""
@@ -90,12 +97,12 @@ def score(
     k = max(max(ks), _ABOVE_THRESHOLD if threshold is not None else 0)
     k = min(k, max(len(model.labels_), max(ks)))
     X, n_rows, seconds = rows_of(dataset), len(dataset), 0.0
-    model.topk(X[:2], k)  # loading the compiled kernels is no part of the speed
+    model.topk(X[:2], k, threads=threads)  # loading the compiled kernels is no part of the speed
     progress("predict", 0, n_rows)
     for start in range(0, n_rows, _BLOCK):
         stop = min(start + _BLOCK, n_rows)
         begun = time.perf_counter()
-        top = model.topk(X[start:stop], k)
+        top = model.topk(X[start:stop], k, threads=threads)
         seconds += time.perf_counter() - begun
         metrics.add(_padded(top, max(ks)), dataset.Y[start:stop])
         progress("predict", stop, n_rows)

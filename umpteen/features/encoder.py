@@ -6,6 +6,7 @@ Loads, tokenizes, pools and embeds; how it is trained is not known here.
 from __future__ import annotations
 
 import copy
+import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -282,6 +283,7 @@ def _transformers() -> Any:
         raise MissingExtra("transformers", "transformers", "an encoder") from None
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it tries again, and how often
     return transformers
 
 

@@ -68,8 +68,9 @@ class Estimate:
         time = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         where = f" with the encoder on {self.device}" if self.device else ""
         there = f", and {self.gpu_mb:,.0f} MB there" if self.gpu_mb else ""
+        labels = f"{self.n_labels:,} label" + "s" * (self.n_labels != 1)
         return (
-            f"{self.n_rows:,} rows, {self.n_features:,} features, {self.n_labels:,} labels: "
+            f"{self.n_rows:,} rows, {self.n_features:,} features, {labels}: "
             f"about {time}{where} and {self.memory_mb:,.0f} MB of memory beyond the data{there}"
         )
 
