@@ -180,6 +180,11 @@ class ModelConfig(Checked):
     search: SearchConfig = field(default_factory=SearchConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 
+    @property
+    def idle(self) -> dict[str, str]:
+        """Settings, or nouns of them, that change nothing here, and why."""
+        return {}
+
 
 @dataclass(frozen=True)
 class EncoderConfig(Checked):
@@ -434,6 +439,19 @@ class NetModelConfig(EncodedConfig):
 
     ranker: bool = option(False, "train a ranker on tf-idf and what the network makes of a text, after the network")
     net: NetConfig = field(default_factory=NetConfig)
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """Settings, or nouns of them, that change nothing here, and why."""
+        ranker = ("trees", "ensemble", "linear", "search", "embedding_weight", "head_weight")
+        levels = ("levels", "depth", "branching", "few_labels", "bottleneck", "by_row", "beam", "score", "head_decay")
+        found = {} if self.ranker else dict.fromkeys(ranker, f"{self.recipe} has no ranker")
+        if self.net.kind == "full":
+            found |= {f"net.{name}": f"{self.recipe} scores every label, without levels" for name in levels}
+        if self.net.reader != "layers":
+            why = f"{self.recipe} takes the encoder's vectors of words and none of its layers"
+            found |= {"net.pooling": why, "net.begin": why}
+        return found
 
 
 def describe_all() -> list[tuple[str, str, Any, str]]:

@@ -526,6 +526,26 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
     assert more["R@5"] == pytest.approx(known["R@5"] / 2)
 
 
+def test_train_says_which_settings_change_nothing(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    words = [
+        "--recipe",
+        "full",
+        "--encoder",
+        encoder_folder,
+        "--device",
+        "cpu",
+        "--set",
+        "net.epochs=0",
+        "--encoder.tokens",
+        "16",
+    ]
+    result = run("train", data, "-o", tmp_path / "model", *words, "--set", "linear.cost=2", "--set", "net.depth=3")
+    assert result.exit_code == 0, result.output
+    assert "linear changes nothing: full has no ranker" in result.stderr
+    assert "net.depth changes nothing" in result.stderr
+    assert "net.beam changes nothing" not in result.stderr  # nobody set it
+
+
 def test_evaluate_says_when_no_label_is_known(model: Path, tmp_path: Path) -> None:
     (tmp_path / "test_texts.txt").write_text("apple pear\n")
     (tmp_path / "test_labels.txt").write_text("elsewhere\n")

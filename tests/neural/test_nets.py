@@ -16,6 +16,7 @@ from torch.nn import functional as F
 import umpteen
 from umpteen.config import NetConfig
 from umpteen.features.encoder import Encoder
+from umpteen.models import create
 from umpteen.nets import Cascade, Full, Network, full
 from umpteen.nets.cascade import child_table
 from umpteen.train.course import _Average
@@ -305,3 +306,29 @@ def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
 
     with pytest.raises(BadConfig, match="each to at least twice the one above"):
         NetConfig(levels=levels)
+
+
+IDLE_VALUES = {
+    "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "search": {"beam": 1}, "embedding_weight": 3.0,
+    "head_weight": 0.5, "net.levels": (2,), "net.depth": 2, "net.branching": 2, "net.few_labels": 2,
+    "net.bottleneck": 3, "net.by_row": 1, "net.beam": (1,), "net.score": "level", "net.head_decay": 0.5,
+    "net.pooling": "cls", "net.begin": "texts",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", ["full", "xml-cnn", "attentionxml"])
+def test_settings_that_change_nothing_change_nothing(recipe: str, encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(40)
+    usual = {"encoder.name": str(encoder_folder), "encoder.tokens": 16, "encoder.device": "cpu", "threads": 1}
+    usual |= {"net.epochs": 1.0, "net.batch_size": 16}
+    plain = create(recipe, usual)
+    expected = plain.fit(texts, lists).topk(texts, 3)
+    idle = plain.config.idle
+    found = create(recipe, usual | {key: IDLE_VALUES[key] for key in idle}).fit(texts, lists).topk(texts, 3)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_a_ranker_uses_what_belongs_to_it() -> None:
+    assert not create("cascadexml-dismec").config.idle
+    assert "linear" in create("cascadexml").config.idle

@@ -71,15 +71,8 @@ class Job:
         from umpteen.models import create
 
         whole = to_dict(create(self.recipe, self.settings).config)
-        decisive = [
-            _stamps(Path(self.data).resolve()),
-            self.recipe,
-            self.n_members,
-            whole,
-            self.n_rows or 0,
-            self.split,
-        ]
-        return fingerprint(__version__, decisive)
+        data = _stamps(Path(self.data).resolve())
+        return fingerprint(__version__, [data, self.recipe, self.n_members, whole, self.n_rows or 0, self.split])
 
 
 class Several:

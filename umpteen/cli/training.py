@@ -33,6 +33,9 @@ def train(
     from umpteen.models import create
 
     model = create(recipe, settings)  # a wrong setting is told before anything is read
+    for key, why in model.config.idle.items():
+        if any(f"{name}.".startswith(f"{key}.") for name in settings):
+            terminal.note(f"{key} changes nothing: {why}")
     check_target(output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
