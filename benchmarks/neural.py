@@ -1,4 +1,4 @@
-"""Every neural recipe on public data, with one encoder: the tables of docs/benchmarks-neural.md.
+"""Every neural recipe on public data, with one encoder: the rows of docs/benchmarks-neural.json.
 
     python -m benchmarks.neural run EURLEX57K --encoder gte-small --out docs/benchmarks-neural.json
     python -m benchmarks.neural page docs/benchmarks-neural.json
@@ -16,10 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import report
 from umpteen.cli.benchmark import Job, in_own_process, members
 from umpteen.store import atomic_write
 
 Settings = Mapping[str, Any]
+
+LIGHT: Settings = {"net.average_from": 1.0, "net.head_rate": 1e-2}  # a few passes, at a rate that falls
 
 
 class Case(NamedTuple):
@@ -36,7 +39,7 @@ def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str
         "xr-linear": {},
         "xr-transformer": {**finetune, **ranker},
         "x-transformer": {**finetune, **ranker},
-        "lightxml": {**net, "net.average_from": 1.0, "net.head_rate": 1e-2},
+        "lightxml": {**net, **LIGHT},
         "cascadexml": net,
         "cascadexml-dismec": {**net, **ranker},
         "full": net,
@@ -78,7 +81,7 @@ def _yso() -> dict[str, Case]:
         own={
             "xr-transformer": {"finetune.epochs": (0.5, 0.5, 2.0)},
             "x-transformer": {"finetune.epochs": (3.0,)},
-            "cascadexml-dismec": {"tree.kind": "halving"},  # one versus all would take half an hour here
+            "cascadexml-dismec": {"tree.kind": "halving"},  # one versus all would take far longer
             "attentionxml": small_steps | {"net.epochs": 2.0},
             "xml-cnn": small_steps,
         },
@@ -96,8 +99,7 @@ def _reverse_dictionary() -> dict[str, Case]:
     net = {
         "encoder.tokens": 32, "net.batch_size": 256, "net.rate": 3e-4, "net.schedule": "linear", "net.epochs": 3.0,
     }  # fmt: skip
-    light = {"net.average_from": 1.0, "net.head_rate": 1e-2}
-    own: dict[str, Settings] = {"lightxml": light, "cascadexml": {"net.depth": 4}, "full": {}}
+    own: dict[str, Settings] = {"lightxml": LIGHT, "cascadexml": {"net.depth": 4}, "full": {}}
     return {"xr-linear": Case("xr-linear", {})} | {name: Case(name, {**net, **more}) for name, more in own.items()}
 
 
@@ -140,16 +142,12 @@ HEADS = (*COLUMNS[:6], "training, s", "memory, MB", "GPU memory, MB", "model, MB
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return rows as a table in Markdown."""
-    lines = ["| recipe | " + " | ".join(HEADS) + " |", "|---" * (len(HEADS) + 1) + "|"]
-    for name, row in rows.items():
-        lines.append(f"| {name.replace('*', ' × ')} | " + " | ".join(_shown(key, row[key]) for key in COLUMNS) + " |")
-    return "\n".join(lines)
-
-
-def _shown(key: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.2f}" if "@" in key or key == "ms_per_text" else f"{value:,.0f}"
+    exact = {key for key in COLUMNS if "@" in key} | {"ms_per_text"}
+    lines = [
+        [name.replace("*", " × "), *(report.number(row[key], 2 if key in exact else 0) for key in COLUMNS)]
+        for name, row in rows.items()
+    ]
+    return report.table(["recipe", *HEADS], lines)
 
 
 def _known(file: Path) -> dict[str, dict[str, Any]]:

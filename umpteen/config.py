@@ -447,7 +447,9 @@ class NetModelConfig(EncodedConfig):
         levels = ("levels", "depth", "branching", "few_labels", "bottleneck", "by_row", "beam", "score", "head_decay")
         found = {} if self.ranker else dict.fromkeys(ranker, f"{self.recipe} has no ranker")
         if self.net.kind == "full":
-            found |= {f"net.{name}": f"{self.recipe} scores every label, without levels" for name in levels}
+            found |= {
+                f"net.{name}": f"{self.recipe} scores every label, without levels or an optimiser" for name in levels
+            }
         if self.net.reader != "layers":
             why = f"{self.recipe} takes the encoder's vectors of words and none of its layers"
             found |= {"net.pooling": why, "net.begin": why}

@@ -527,19 +527,9 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
 
 
 def test_train_says_which_settings_change_nothing(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    words = [
-        "--recipe",
-        "full",
-        "--encoder",
-        encoder_folder,
-        "--device",
-        "cpu",
-        "--set",
-        "net.epochs=0",
-        "--encoder.tokens",
-        "16",
-    ]
-    result = run("train", data, "-o", tmp_path / "model", *words, "--set", "linear.cost=2", "--set", "net.depth=3")
+    words = ["--recipe", "full", "--encoder", encoder_folder, "--device", "cpu", "--encoder.tokens", "16"]
+    idle = ["--set", "linear.cost=2", "--set", "net.depth=3"]
+    result = run("train", data, "-o", tmp_path / "model", *words, *idle, "--set", "net.epochs=0")
     assert result.exit_code == 0, result.output
     assert "linear changes nothing: full has no ranker" in result.stderr
     assert "net.depth changes nothing" in result.stderr

@@ -51,14 +51,15 @@ def evaluate(
     """Print how good a model is on a split of ``data``."""
     constants = None if propensity is None else propensity_constants(propensity)
     dataset = read_for(model, data, split)
-    if not dataset.Y[:, : len(model.labels_)].nnz:
+    known = dataset.Y[:, : len(model.labels_)]
+    if not known.nnz:
         terminal.note(
             f"no label of {data} is known to the model, so every figure is 0; was it trained on other labels?"
         )
     weights = None if constants is None else _weights(model, data, dataset, constants)
     with terminal.progress() as progress:
         scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, threads=threads, progress=progress)
-        recall = shortlist_recall(model, dataset, threads, progress)
+        recall = shortlist_recall(model, dataset, known, threads, progress)
     speed = scored.n_rows / max(scored.seconds, 1e-9)
     if as_json:
         figures = {name: round(value, 4) for name, value in scored.figures.items()}
@@ -74,11 +75,12 @@ def evaluate(
         terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
 
 
-def shortlist_recall(model: Any, dataset: Dataset, threads: int | None, progress: Progress) -> list[float]:
+def shortlist_recall(
+    model: Any, dataset: Dataset, known: sp.csr_matrix, threads: int | None, progress: Progress
+) -> list[float]:
     """Return what a network with several levels scores of the true nodes of each; else nothing."""
     if not hasattr(model, "shortlist_recall"):
         return []
-    known = dataset.Y[:, : len(model.labels_)]
     return model.shortlist_recall(rows_of(dataset), known, threads=threads, progress=progress)
 
 
