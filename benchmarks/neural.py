@@ -1,26 +1,29 @@
 """Every neural recipe on public data, with one encoder: the rows of docs/benchmarks-neural.json.
 
-    python -m benchmarks.neural run EURLEX57K --encoder gte-small --out docs/benchmarks-neural.json
-    python -m benchmarks.neural page docs/benchmarks-neural.json
+    python -m benchmarks.neural EURLEX57K --encoder gte-small --out docs/benchmarks-neural.json
+    python -m benchmarks.neural_page docs/benchmarks-neural.json docs
 
-Each row is one of ``umpteen bench``, measured in a process of its own, one after the other. A row that the file has
-already with the same settings is not measured again. Settings were chosen on texts kept from training, never on the
-test part.
+Each row is one of ``umpteen bench``, measured in a process of its own, one after the other or, where the time does not
+matter, several at once. A row that the file has already with the same settings is not measured again. Settings were
+chosen on texts kept from training, never on the test part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from benchmarks import report
-from umpteen.cli.benchmark import Job, in_own_process, members
+from umpteen.cli.benchmark import Job, Running, members
 from umpteen.store import atomic_write
 
 Settings = Mapping[str, Any]
+Key = TypeVar("Key")
 
 LIGHT: Settings = {"net.average_from": 1.0, "net.head_rate": 1e-2}  # a few passes, at a rate that falls
 
@@ -107,65 +110,74 @@ PLANS = {"EURLEX57K": _eurlex(), "YSO-Finna-en": _yso(), "ReverseDictionary": _r
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure rows, or write the tables of those that are known."""
+    """Measure the rows that the file does not have yet."""
     options = _parse(arguments)
-    if options.command == "page":
-        print("\n\n".join(f"{name}\n\n{table(rows)}" for name, rows in _known(options.file).items()))
-        return
-    plan = PLANS[options.folder.name]
-    for name in options.only.split(",") if options.only else plan:
-        row = measured(options, name, plan[name])
-        print(name, {key: row[key] for key in ("P@1", "P@3", "P@5", "fit_s", "gpu_mb")}, flush=True)
-    print(table(_known(options.out)[options.folder.name]))
+    known = read(options.out)
+    cases = [(folder, *item) for folder in options.folders for item in chosen(folder, options.only).items()]
+    here = {name: version(name) for name in ("torch", "transformers")} | {"at_once": options.at_once}
+    missing = {}
+    for folder, name, case in cases:
+        decisive = {"settings": _plain(case.settings), "split": options.split, "n_rows": case.n_rows}
+        if not decisive.items() <= known.get(folder.name, {}).get(name, {}).items():
+            missing[folder.name, name] = job_of(folder, case, options), decisive
+    for (data, name), row in measured({key: job for key, (job, _) in missing.items()}, options.at_once):
+        known.setdefault(data, {})[name] = row | missing[data, name][1] | here
+        atomic_write(options.out, json.dumps(known, indent=1) + "\n")
+        print(data, name, {key: row[key] for key in ("P@1", "P@3", "P@5", "fit_s", "gpu_mb")}, flush=True)
 
 
-def measured(options: argparse.Namespace, name: str, case: Case) -> dict[str, Any]:
-    """Return a row, from the file if it is there."""
-    known = _known(options.out)
-    rows = known.setdefault(options.folder.name, {})
-    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in case.settings.items()}
-    decisive = {"settings": settings, "split": options.split, "n_rows": case.n_rows}
-    if decisive.items() <= rows.get(name, {}).items():
-        return rows[name]
+def chosen(folder: Path, only: str) -> dict[str, Case]:
+    """Return the rows of a dataset that were asked for."""
+    plan = PLANS[folder.name]
+    return {name: plan[name] for name in only.split(",") if name in plan} if only else plan
+
+
+def job_of(folder: Path, case: Case, options: argparse.Namespace) -> Job:
+    """Return what is to be measured for a row."""
     recipe, count = members(case.recipe)
     encoder = {} if recipe == "xr-linear" else {"encoder.name": options.encoder}
-    changed = dict(case.settings) | encoder
-    job = Job(str(options.folder), recipe, count, changed, case.n_rows, options.split, quiet=True)
-    rows[name] = in_own_process(job) | decisive
-    atomic_write(options.out, json.dumps(known, indent=1) + "\n")
-    return rows[name]
+    settings = dict(case.settings) | encoder
+    return Job(str(folder), recipe, count, settings, case.n_rows, options.split, quiet=True)
 
 
-COLUMNS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "fit_s", "peak_mb", "gpu_mb", "model_mb", "ms_per_text")
-HEADS = (*COLUMNS[:6], "training, s", "memory, MB", "GPU memory, MB", "model, MB", "ms a text")
+def measured(jobs: Mapping[Key, Job], at_once: int = 1) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """Measure jobs, so many at a time, and give each as it is done."""
+    waiting, running = list(jobs), {}
+    with ExitStack() as stack:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                key = waiting.pop(0)
+                begun = stack.enter_context(Running(jobs[key]))
+                running[begun.answer] = key, begun
+            for answer in wait(list(running)):
+                key, done = running.pop(answer)
+                yield key, done.result()
 
 
-def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return rows as a table in Markdown."""
-    exact = {key for key in COLUMNS if "@" in key} | {"ms_per_text"}
-    lines = [
-        [name.replace("*", " × "), *(report.number(row[key], 2 if key in exact else 0) for key in COLUMNS)]
-        for name, row in rows.items()
-    ]
-    return report.table(["recipe", *HEADS], lines)
-
-
-def _known(file: Path) -> dict[str, dict[str, Any]]:
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of each dataset that are known."""
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Write settings as they are read back."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure the rows of a dataset")
-    run.add_argument("folder", type=Path, help=f"a folder called {' or '.join(PLANS)}")
-    run.add_argument("--encoder", required=True, help="a folder in Hugging Face layout")
-    run.add_argument("--only", default="", metavar="A,B", help="some of the rows")
-    run.add_argument("--split", default="test", help="the part that is tested on")
-    run.add_argument("--out", type=Path, required=True, help="rows are kept here, and go on from there")
-    page = commands.add_parser("page", help="print tables in Markdown")
-    page.add_argument("file", type=Path)
-    return parser.parse_args(arguments)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help=f"one called {' or '.join(PLANS)}")
+    parser.add_argument("--encoder", required=True, help="a folder in Hugging Face layout")
+    parser.add_argument("--only", default="", metavar="A,B", help="some of the rows")
+    parser.add_argument("--split", default="test", help="the part that is tested on")
+    parser.add_argument("--at-once", type=int, default=1, help="rows that are measured at the same time")
+    parser.add_argument("--out", type=Path, required=True, help="rows are kept here, and go on from there")
+    options = parser.parse_args(arguments)
+    unknown = [folder.name for folder in options.folders if folder.name not in PLANS]
+    names = {name for folder in options.folders for name in PLANS.get(folder.name, {})}
+    if unknown or set(filter(None, options.only.split(","))) - names:
+        parser.error(f"there are rows for {', '.join(PLANS)}: {', '.join(sorted(names))}")
+    return options
 
 
 if __name__ == "__main__":

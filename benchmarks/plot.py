@@ -64,20 +64,21 @@ def draw(summary: Summary, plans: Sequence[DatasetPlan], path: Path) -> None:
         top, bottom = figure.subfigures(2, 1, height_ratios=(1.15, 1.0))
         axes = top.subplots(1, len(shown), squeeze=False)[0]
         for axis, plan in zip(axes, shown, strict=True):
-            _scatter(axis, plan, summary[plan.name])
+            scatter(axis, _short_title(plan), summary[plan.name])
         axes[0].set_ylabel("P@5, percent")
         _bars(bottom.subplots(), [(_short_title(plan), ratios(summary[plan.name])) for plan in shown])
         figure.canvas.draw()  # settles the layout, which the names are placed in
         for axis, plan in zip(axes, shown, strict=True):
-            _label(axis, summary[plan.name])
+            label(axis, summary[plan.name])
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=130, metadata={"Software": None})
         plt.close(figure)
 
 
-def _scatter(axis: Any, plan: DatasetPlan, rows: Mapping[str, Row]) -> None:
+def scatter(axis: Any, title: str, rows: Mapping[str, Row]) -> None:
+    """Draw a point for each row that has both figures."""
     points = _points(rows)
-    axis.set_title(_short_title(plan), fontsize=11, fontweight="bold")
+    axis.set_title(title, fontsize=11, fontweight="bold")
     axis.set_xlabel("fit, seconds (log scale)")
     axis.set_xscale("log")
     axis.grid(color=_GRID, which="major")
@@ -95,7 +96,7 @@ def _scatter(axis: Any, plan: DatasetPlan, rows: Mapping[str, Row]) -> None:
         axis.scatter(*point, s=60, color=_OURS if name.startswith("umpteen") else _THEIRS, zorder=3)
 
 
-def _label(axis: Any, rows: Mapping[str, Row]) -> None:
+def label(axis: Any, rows: Mapping[str, Row]) -> None:
     """Write each point's name where it covers no other name and stays inside, else above the point."""
     points = _points(rows)
     renderer, frame = axis.figure.canvas.get_renderer(), axis.get_window_extent()

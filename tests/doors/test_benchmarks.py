@@ -4,14 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from benchmarks import bars, jobs, neural, plan, plot, prepare, report, run, summary
-from umpteen.cli.benchmark import members
+from benchmarks import bars, jobs, neural, neural_page, plan, plot, prepare, report, run, summary
+from umpteen.cli.benchmark import COLUMNS, members
 from umpteen.models import create
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -269,23 +271,93 @@ def test_every_row_of_the_neural_tables_can_be_made():
             assert "," not in name  # --only A,B
 
 
-def test_a_row_is_measured_once_for_the_same_settings(tmp_path, monkeypatch, capsys):
+class Answered:
+    """A job that is done at once, in place of a process."""
+
+    def __init__(self, job):
+        self.job = job
+        self.answer, sender = Pipe(duplex=False)
+        sender.send(dict.fromkeys(COLUMNS, 12.345) | {"recipe": job.recipe, "gpu_mb": None})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.answer.close()
+
+    def result(self):
+        return self.answer.recv()
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_row_is_measured_once_for_the_same_settings(tmp_path, monkeypatch, at_once):
     measured = []
 
-    def figures(job):
+    def start(job):
         measured.append(job.recipe)
-        return {"recipe": job.recipe, **dict.fromkeys(neural.COLUMNS, 12.345), "gpu_mb": None}
+        return Answered(job)
 
-    monkeypatch.setattr(neural, "in_own_process", figures)
+    monkeypatch.setattr(neural, "Running", start)
     out = tmp_path / "rows.json"
-    command = ["run", str(tmp_path / "EURLEX57K"), "--encoder", "some", "--out", str(out), "--only", "full,xml-cnn"]
+    command = [str(tmp_path / "EURLEX57K"), "--encoder", "some", "--out", str(out), "--only", "full,xml-cnn"]
+    command += ["--at-once", str(at_once)]
     neural.main(command)
     neural.main(command)
     assert measured == ["full", "xml-cnn"]
     neural.main([*command, "--split", "dev"])
     assert measured == ["full", "xml-cnn"] * 2
-    capsys.readouterr()
-    neural.main(["page", str(out)])
-    page = capsys.readouterr().out
-    assert "EURLEX57K" in page
-    assert "| xml-cnn | 12.35 |" in page
+    rows = neural.read(out)
+    assert {name: row["split"] for name, row in rows["EURLEX57K"].items()} == {"full": "dev", "xml-cnn": "dev"}
+    mark = "" if at_once == 1 else "\\*"  # beside others, a time says less
+    assert f"| [xml-cnn](recipes/xml-cnn.md) | 12.35/12.35/12.35 | 12.35/12.35/12.35 | 12{mark} |" in (
+        neural_page.section(rows)
+    )
+
+
+def test_no_more_rows_are_measured_at_once_than_asked_for():
+    running, most = set(), []
+
+    class Counted(Answered):
+        def __init__(self, job):
+            super().__init__(SimpleNamespace(recipe=job))
+            running.add(job)
+            most.append(len(running))
+
+        def result(self):
+            running.discard(self.job.recipe)
+            return super().result()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neural, "Running", Counted)
+        done = dict(neural.measured({name: name for name in "abcde"}, at_once=2))
+    assert {name: row["recipe"] for name, row in done.items()} == {name: name for name in "abcde"}
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize("words", [["Elsewhere"], ["EURLEX57K", "--only", "full,fool"]])
+def test_rows_that_are_not_planned_are_refused(words, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        neural.main([*words, "--encoder", "some", "--out", str(tmp_path / "rows.json")])
+    assert "there are rows for EURLEX57K" in capsys.readouterr().err
+
+
+def test_the_pages_show_the_rows_that_were_measured():
+    docs = ROOT / "docs"
+    for path, text in neural_page.pages(neural.read(docs / "benchmarks-neural.json"), docs).items():
+        assert path.read_text(encoding="utf-8") == text, f"run benchmarks.neural_page: {path.name} is not up to date"
+
+
+def test_published_figures_are_read_by_column():
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    found = neural_page.published(page)
+    assert found["lightxml"]["Amazon-670K"] == "49.32/44.17/40.25"
+    assert next(iter(found["cascadexml-dismec"])) == "Wiki10-31K"
+
+
+def test_a_picture_of_the_rows_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = {"EURLEX57K": {"full": {"fit_s": 10.0, "P@5": 60.0}, "lightxml": {"fit_s": 20.0, "P@5": 61.0}}}
+    neural_page.draw(rows, tmp_path / "networks.svg")
+    picture = (tmp_path / "networks.svg").read_text(encoding="utf-8")
+    assert "lightxml" in picture
+    assert "P@5, percent" in picture

@@ -236,23 +236,41 @@ def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tupl
 
 def in_own_process(job: Job) -> dict[str, Any]:
     """Measure a recipe in a process of its own."""
-    context = get_context("spawn")
-    answer, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(job, sender), daemon=True)
-    process.start()
-    sender.close()
-    try:
-        result = answer.recv()
-    except EOFError as error:
-        raise BenchFailed(
-            f"the process that trained '{job.recipe}' died, most likely for want of memory; try fewer rows with --rows"
-        ) from error
-    finally:
-        process.terminate()
-        process.join()
-    if isinstance(result, UmpteenError):
-        raise result
-    return result
+    with Running(job) as running:
+        return running.result()
+
+
+class Running:
+    """A job at work in a process of its own, which is ended when the block is left."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        context = get_context("spawn")
+        self.answer, sender = context.Pipe(duplex=False)  # has something to read once the job is done
+        self._process = context.Process(target=_answer, args=(job, sender), daemon=True)
+        self._process.start()
+        sender.close()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.terminate()
+        self._process.join()
+        self.answer.close()
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the figures."""
+        try:
+            result = self.answer.recv()
+        except EOFError as error:
+            name = self.job.recipe
+            raise BenchFailed(
+                f"the process that trained '{name}' died, most likely for want of memory; try fewer rows with --rows"
+            ) from error
+        if isinstance(result, UmpteenError):
+            raise result
+        return result
 
 
 def _answer(job: Job, sender: Connection) -> None:

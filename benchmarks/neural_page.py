@@ -1,0 +1,141 @@
+"""Write what ``benchmarks.neural`` measured into the pages: tables, a picture, the figures of each recipe.
+
+python -m benchmarks.neural_page docs/benchmarks-neural.json docs
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import neural, plot, report
+from umpteen.store import atomic_write
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+TABLES = ("<!-- networks:begin -->", "<!-- networks:end -->")
+FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
+HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms a text")
+OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
+OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)):"
+THEIRS = "Published, P@1/3/5, for [other data, larger encoders and ensembles](../benchmarks.md#published-figures):"
+
+
+def main(file: str, docs: str) -> None:
+    """Bring all pages in a folder up to date."""
+    found = neural.read(Path(file))
+    for path, text in pages(found, Path(docs)).items():
+        atomic_write(path, text)
+    draw(found, Path(docs, "img", "networks.svg"))
+
+
+def pages(found: Mapping[str, Rows], docs: Path) -> dict[Path, str]:
+    """Return the pages as they should be."""
+    tables = docs / "benchmarks-neural.md"
+    written = {tables: report.replace_between(tables.read_text(encoding="utf-8"), section(found), *TABLES)}
+    theirs = published((docs / "benchmarks.md").read_text(encoding="utf-8"))
+    for recipe in sorted({_recipe(name) for plan in neural.PLANS.values() for name in plan} - {"xr-linear"}):
+        path = docs / "recipes" / f"{recipe}.md"
+        text = own_section(recipe, found, theirs.get(recipe, {}))
+        written[path] = report.replace_between(path.read_text(encoding="utf-8"), text, *FIGURES)
+    return written
+
+
+def section(found: Mapping[str, Rows]) -> str:
+    """Render the table of each dataset, rows in the order of the plan."""
+    parts = []
+    for data, plan in neural.PLANS.items():
+        rows = {name: found[data][name] for name in plan if name in found.get(data, {})}
+        if rows:
+            parts += [f"### {data}", table(rows)]
+    return "\n\n".join(parts)
+
+
+def table(rows: Rows) -> str:
+    """Render rows; those that ran beside others are marked, since their time is longer for it."""
+    lines = [
+        [
+            f"[{_title(name)}](recipes/{_recipe(name)}.md)",
+            report.triple(row, "P"),
+            report.triple(row, "PSP"),
+            _seconds(row),
+            report.number(row["peak_mb"], 0),
+            report.number(row["gpu_mb"], 0),
+            report.number(row["model_mb"], 0),
+            report.number(row["ms_per_text"], 2),
+        ]
+        for name, row in rows.items()
+    ]
+    return report.table(HEAD, lines)
+
+
+def own_section(recipe: str, found: Mapping[str, Rows], theirs: Mapping[str, str]) -> str:
+    """Render the figures of one recipe: ours, and what papers report."""
+    ours = [
+        [
+            f"{data}, three models" if name != recipe else data,
+            report.triple(row, "P"),
+            report.triple(row, "PSP"),
+            _seconds(row),
+            report.number(row["gpu_mb"], 0),
+        ]
+        for data, rows in found.items()
+        for name, row in rows.items()
+        if name in (recipe, f"{recipe}*3")
+    ]
+    parts = [OURS, report.table(OWN_HEAD, ours)] if ours else []
+    if theirs:
+        parts += [THEIRS, report.table(list(theirs), [list(theirs.values())])]
+    return "\n\n".join(parts)
+
+
+def published(page: str) -> dict[str, dict[str, str]]:
+    """Read the table of published figures: of each recipe, P@1/3/5 by dataset."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    head = next(cells for cells in lines if cells[:2] == ["method", "recipe"])
+    rows = {cells[1].split("`")[1]: cells for cells in lines if len(cells) > 1 and cells[1].startswith("[`")}
+    return {
+        recipe: {data: figures for data, figures in zip(head[2:], cells[2:], strict=True) if figures}
+        for recipe, cells in rows.items()
+    }
+
+
+def draw(found: Mapping[str, Rows], path: Path) -> None:
+    """Draw P@5 against the time of training, a panel for each dataset."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # it can measure names, and writes the picture as SVG too
+    import matplotlib.pyplot as plt
+
+    style = {"svg.hashsalt": "umpteen", "svg.fonttype": "none", "font.size": 10}
+    with plt.rc_context(style):
+        canvas, axes = plt.subplots(1, len(found), figsize=(5.6 * len(found), 4.2), layout="constrained", squeeze=False)
+        panels = list(zip(axes[0], found.items(), strict=True))
+        for axis, (data, rows) in panels:
+            plot.scatter(axis, data, rows)
+        canvas.canvas.draw()  # settles the layout, which the names are placed in
+        for axis, (_, rows) in panels:
+            plot.label(axis, rows)
+        axes[0, 0].set_ylabel("P@5, percent")
+        canvas.savefig(path, metadata={"Date": None})
+        plt.close(canvas)
+
+
+def _seconds(row: Mapping[str, Any]) -> str:
+    return report.number(row["fit_s"], 0) + ("\\*" if row.get("at_once", 1) > 1 else "")
+
+
+def _recipe(name: str) -> str:
+    """Return the recipe of a row: cascadexml*3 is cascadexml, lightxml-BS is lightxml."""
+    plan = next(plan for plan in neural.PLANS.values() if name in plan)
+    return plan[name].recipe.partition("*")[0]
+
+
+def _title(name: str) -> str:
+    return name.replace("*", " × ")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
