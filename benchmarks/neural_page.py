@@ -1,6 +1,8 @@
 """Write what ``benchmarks.neural`` measured into the pages: tables, a picture, the figures of each recipe.
 
-python -m benchmarks.neural_page docs/benchmarks-neural.json docs
+    python -m benchmarks.neural_page docs/benchmarks-neural.json docs
+
+reads what ``benchmarks.neural`` wrote down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write docs/settings.md, the table of all settings, from the classes that define them.
 
-Run ``python scripts/make_settings_page.py`` after a change of ``umpteen/config.py`` or of a recipe's preset; a
+Run ``python scripts/make_settings_page.py`` after a change of ``umpteen/config/`` or of a recipe's preset; a
 test says when the page is out of date.
 """
 
@@ -20,7 +20,7 @@ HEAD = """\
 # Settings
 
 Every setting of every recipe; those of [recipes with an encoder](#recipes-with-an-encoder) come last. This page is
-generated from the classes in `umpteen/config.py`; do not edit it by hand, run `python scripts/make_settings_page.py`.
+generated from the classes in `umpteen/config/`; do not edit it by hand, run `python scripts/make_settings_page.py`.
 `umpteen settings` prints the same list.
 
 A setting has a noun and a name, such as `tree.branching`. There are four ways to say it, and they mean the same:

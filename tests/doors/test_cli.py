@@ -311,7 +311,7 @@ def test_a_full_gpu_is_a_sentence_of_its_own(data: Path, tmp_path: Path, monkeyp
 
 def test_an_unknown_setting_of_a_recipe_is_named(data: Path, tmp_path: Path) -> None:
     result = run("train", data, "-o", tmp_path / "m", "--encoder", "minilm")
-    assert "unknown setting 'encoder.name'" in result.stderr
+    assert "xr-linear has no setting 'encoder.name'" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "m").exists()
 
@@ -528,11 +528,15 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
 
 def test_train_says_which_settings_change_nothing(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     words = ["--recipe", "full", "--encoder", encoder_folder, "--device", "cpu", "--encoder.tokens", "16"]
-    idle = ["--set", "linear.cost=2", "--set", "net.depth=3"]
+    idle = ["--set", "linear.cost=2", "--set", "net.depth=3", "--set", "tree.leaf_size=9"]
+    idle += ["--set", "search.threshold=0.5"]
     result = run("train", data, "-o", tmp_path / "model", *words, *idle, "--set", "net.epochs=0")
     assert result.exit_code == 0, result.output
     assert "linear changes nothing: full has no ranker" in result.stderr
     assert "net.depth changes nothing" in result.stderr
+    assert "tree changes nothing: full has neither clusters nor a ranker" in result.stderr
+    assert "search" not in result.stderr  # predict asks for that threshold
+    assert "features" not in result.stderr  # the estimate speaks of none
     assert "net.beam changes nothing" not in result.stderr  # nobody set it
 
 

@@ -309,8 +309,10 @@ def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
 
 
 IDLE_VALUES = {
-    "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "search": {"beam": 1}, "embedding_weight": 3.0,
-    "head_weight": 0.5, "net.levels": (2,), "net.depth": 2, "net.branching": 2, "net.few_labels": 2,
+    "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0,
+    "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.beams": (1,), "search.post": "identity",
+    "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
+    "tree.leaf_size": 3, "tree.depth": 2, "net.levels": (2,), "net.depth": 2, "net.branching": 2, "net.few_labels": 2,
     "net.bottleneck": 3, "net.by_row": 1, "net.beam": (1,), "net.score": "level", "net.head_decay": 0.5,
     "net.pooling": "cls", "net.begin": "texts",
 }  # fmt: skip

@@ -121,7 +121,7 @@ def test_feature_rows_are_refused(make: Any, corpus: Any) -> None:
 def test_a_linear_recipe_knows_no_encoder() -> None:
     from umpteen.models import create
 
-    with pytest.raises(BadConfig, match=r"unknown setting 'encoder\.name'"):
+    with pytest.raises(BadConfig, match=r"xr-linear has no setting 'encoder\.name'"):
         create("xr-linear", {"encoder.name": "minilm"})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from umpteen.errors import BadConfig
 
 if TYPE_CHECKING:
     import torch
-
-_SPEC = re.compile(r"(mean|cls)(?:@(\d+(?:\+\d+)*))?")
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Pooling:
 
     @classmethod
     def parse(cls, spec: str, n_layers: int, cls_token: int | None = None, setting: str = "encoder.pooling") -> Pooling:
-        """Read a specification for an encoder with so many layers.
+        """Read a specification, whose form the settings have checked, for an encoder with so many layers.
 
         Examples
         --------
@@ -36,15 +33,13 @@ class Pooling:
         """
         if spec == "last5":
             return cls("cls", tuple(range(max(0, n_layers - 4), n_layers + 1)), False, cls_token)
-        found = _SPEC.fullmatch(spec)
-        if found is None:
-            raise BadConfig(f"{setting} must be mean, cls, last5, or such as cls@8 or mean@4+8, but is {spec!r}")
-        if found[2] is None:
-            return cls(found[1], (n_layers,), True, cls_token)
-        layers = tuple(int(layer) for layer in found[2].split("+"))
+        kind, _, named = spec.partition("@")
+        if not named:
+            return cls(kind, (n_layers,), True, cls_token)
+        layers = tuple(int(layer) for layer in named.split("+"))
         if max(layers) > n_layers:
             raise BadConfig(f"{setting} names layer {max(layers)}, but the encoder has {n_layers} layers")
-        return cls(found[1], layers, False, cls_token)
+        return cls(kind, layers, False, cls_token)
 
     @property
     def width(self) -> int:

@@ -56,7 +56,17 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
         known = ", ".join(RECIPES)
         raise BadConfig(f"the recipe must be one of {known}, but is {recipe!r}{nearest(str(recipe), RECIPES)}")
     cls = RECIPES[recipe]
+    for key in settings or {}:
+        _refuse_foreign(key, recipe)
     return cls.from_config(update(cls.defaults(), settings or {}))
+
+
+def _refuse_foreign(key: str, recipe: str) -> None:
+    """Say of a setting that other recipes have which ones do."""
+    noun = key.partition(".")[0]
+    having = [name for name, cls in RECIPES.items() if noun in cls.config_class.__dataclass_fields__]
+    if having and recipe not in having:
+        raise BadConfig(f"{recipe} has no setting '{key}'; those that have are {', '.join(having)}")
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:

@@ -308,7 +308,7 @@ class Model(Contract):
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         self._check_fitted()
-        settings = difference(self.config_, self.config_class(recipe=self.recipe))
+        settings = difference(self.config_, self.defaults())
         settings.pop("threads", None)  # a property of the machine, not of the model
         return {
             "recipe": self.recipe,

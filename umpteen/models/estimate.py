@@ -68,19 +68,20 @@ class Estimate:
         time = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         where = f" with the encoder on {self.device}" if self.device else ""
         there = f", and {self.gpu_mb:,.0f} MB there" if self.gpu_mb else ""
+        features = f"{self.n_features:,} features, " if self.n_features else ""  # some networks have no use for words
         labels = f"{self.n_labels:,} label" + "s" * (self.n_labels != 1)
         return (
-            f"{self.n_rows:,} rows, {self.n_features:,} features, {labels}: "
+            f"{self.n_rows:,} rows, {features}{labels}: "
             f"about {time}{where} and {self.memory_mb:,.0f} MB of memory beyond the data{there}"
         )
 
     @classmethod
     def of(cls, X: Any, Y: sp.csr_matrix, config: ModelConfig) -> Estimate:
         """Estimate from feature rows, or from a sample of texts."""
-        size = _size_of_texts(X, config) if is_texts(X) else _size_of_rows(X)
+        n_rows, n_labels = Y.shape
+        size = _size_of_texts(X, n_labels, config) if is_texts(X) else _size_of_rows(X)
         check_rows_match(X, Y)
         config = settled_net(config, Y) if isinstance(config, NetModelConfig) else config
-        n_rows, n_labels = Y.shape
         threads = n_threads(config.threads)
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
         per_row = size.n_nonzeros / max(n_rows, 1)
@@ -135,8 +136,13 @@ def _size_of_rows(X: Any) -> _Size:
     return _Size(int(array.shape[1]) if array.ndim == 2 else 1, int(np.count_nonzero(array)), 0.0)
 
 
-def _size_of_texts(texts: Iterable[str], config: ModelConfig) -> _Size:
-    """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
+def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> _Size:
+    """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new.
+
+    A network without clusters and ranker makes no rows of them.
+    """
+    if isinstance(config, NetModelConfig) and not config.ranker and len(network_levels(n_labels, config.net)) == 1:
+        return _Size(0, 0, 0.0)
     sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0
     lengths = config.tfidf.ngram_max - config.tfidf.ngram_min + 1

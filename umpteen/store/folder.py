@@ -116,7 +116,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
         except FileNotFoundError as error:
             # Either a save replaced the model while it was being opened, or the file is really gone.
             if content == before:
-                missing = Path(str(error.filename)).name
+                missing = os.path.relpath(str(error.filename), folder)
                 raise BadModelFile(f"model '{folder}' lacks '{missing}'; copy or save it again") from None
             before = content
         except OSError as error:

@@ -1,0 +1,65 @@
+"""Settings: one frozen dataclass per noun, every field with a default, a sentence and a range.
+
+Knows nothing about data, files or models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from umpteen.config.checked import describe, difference, from_dict, to_dict, update
+from umpteen.config.linear import (
+    LinearConfig,
+    ModelConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+)  # fmt: skip
+from umpteen.config.neural import (
+    FEW_TEXTS,
+    FEWER_IN_TRAINING,
+    LABELS_SOLVED_AT_ONCE,
+    LABELS_STEPPED_AT_ONCE,
+    POOLING,
+    TOKENS_AT_ONCE,
+    EncodedConfig,
+    EncoderConfig,
+    FinetuneConfig,
+    NetConfig,
+    NetModelConfig,
+    NeuralConfig,
+)
+
+__all__ = [
+    "FEWER_IN_TRAINING",
+    "FEW_TEXTS",
+    "LABELS_SOLVED_AT_ONCE",
+    "LABELS_STEPPED_AT_ONCE",
+    "POOLING",
+    "TOKENS_AT_ONCE",
+    "EncodedConfig",
+    "EncoderConfig",
+    "FinetuneConfig",
+    "LinearConfig",
+    "ModelConfig",
+    "NetConfig",
+    "NetModelConfig",
+    "NeuralConfig",
+    "SearchConfig",
+    "StoreConfig",
+    "TfidfConfig",
+    "TreeConfig",
+    "describe",
+    "describe_all",
+    "difference",
+    "from_dict",
+    "to_dict",
+    "update",
+]
+
+
+def describe_all() -> list[tuple[str, str, Any, str]]:
+    """List the settings of all recipes, each once."""
+    rows = {row[0]: row for cls in (NeuralConfig, NetModelConfig) for row in describe(cls)}
+    return list(rows.values())

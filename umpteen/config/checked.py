@@ -1,0 +1,220 @@
+"""Settings as frozen dataclasses whose fields have a default, a sentence and a range, all checked when one is made.
+
+The command line, ``set_params``, the JSON files and the docs are all generated from such classes, so there is one list
+of options. Knows no setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import field, fields, replace
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from umpteen.errors import BadConfig, nearest
+
+Settings = TypeVar("Settings")
+
+
+class Form(NamedTuple):
+    """How a text must look: a pattern, and the same in words."""
+
+    pattern: str
+    words: str
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    form: Form | None = None,
+) -> Any:
+    """Declare a setting: its default, what it does, and what it may be."""
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices, "form": form})
+
+
+class Checked:
+    """Check every field's type and range when an instance is made."""
+
+    by_text: ClassVar[str] = ""  # the field that is meant where a text stands for the whole
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))
+        for spec in fields(self):  # type: ignore[arg-type]
+            value = _coerce(spec.name, getattr(self, spec.name), hints[spec.name])
+            _check_range(spec.name, value, spec.metadata)
+            object.__setattr__(self, spec.name, value)
+
+
+def describe(cls: type) -> list[tuple[str, str, Any, str]]:
+    """List every setting as ``(dotted key, type, default, doc)``, nested ones included."""
+    rows = []
+    hints = _hints(cls)
+    for spec in fields(cls):
+        default = spec.default if spec.default is not dataclasses.MISSING else spec.default_factory()  # type: ignore[misc]
+        if dataclasses.is_dataclass(default):
+            rows += [(f"{spec.name}.{key}", *rest) for key, *rest in describe(type(default))]
+        else:
+            hint = hints[spec.name]
+            kind = _kind(hint)
+            rows.append((spec.name, kind, default, spec.metadata.get("doc", "")))
+    return rows
+
+
+def _kind(hint: Any) -> str:
+    if isinstance(hint, types.UnionType):
+        return f"{typing.get_args(hint)[0].__name__} or none"
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Turn settings into plain JSON values."""
+    return json.loads(json.dumps(dataclasses.asdict(settings)))
+
+
+def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Build settings from a nested dict; what is absent keeps its default."""
+    return update(cls(), values)
+
+
+def update(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return a copy with values replaced.
+
+    Keys may be nested dicts or dotted (``"tree.branching"``); strings are converted to the field's type.
+    An unknown key is an error that suggests the nearest known one.
+    """
+    hints = _hints(type(settings))
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        head, _, rest = key.partition(".")
+        if head not in hints:
+            raise BadConfig(f"unknown setting '{key}'{nearest(key, _all_keys(type(settings)))}")
+        current = changes.get(head, getattr(settings, head))
+        if rest:
+            if not dataclasses.is_dataclass(current):
+                raise BadConfig(f"setting '{head}' has no parts, so '{key}' does not exist")
+            with _within(head, type(current)):
+                changes[head] = update(current, {rest: value})
+        elif dataclasses.is_dataclass(current) and isinstance(value, Mapping):
+            with _within(head, type(current)):
+                changes[head] = update(current, value)
+        else:
+            changes[head] = value
+    return replace(settings, **changes)  # type: ignore[type-var]
+
+
+@contextmanager
+def _within(noun: str, cls: type) -> Iterator[None]:
+    """Name a setting that is wrong in full: ``net.epochs``, not ``epochs``."""
+    try:
+        yield
+    except BadConfig as error:
+        text = str(error)
+        is_own = text.split(" ", 1)[0] in {spec.name for spec in fields(cls)}
+        raise BadConfig(f"{noun}.{text}" if is_own else text) from None
+
+
+def difference(settings: Any, base: Any) -> dict[str, Any]:
+    """List what differs from ``base`` as dotted keys: the short form in which recipes are published."""
+    changed: dict[str, Any] = {}
+    for spec in fields(settings):
+        ours, theirs = getattr(settings, spec.name), getattr(base, spec.name)
+        if dataclasses.is_dataclass(ours):
+            changed |= {f"{spec.name}.{key}": value for key, value in difference(ours, theirs).items()}
+        elif ours != theirs:
+            changed[spec.name] = ours
+    return changed
+
+
+def _all_keys(cls: type) -> list[str]:
+    return [key for key, *_ in describe(cls)] + [spec.name for spec in fields(cls)]
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _coerce(name: str, value: Any, hint: Any) -> Any:
+    """Convert what a person typed, or JSON held, to the field's type."""
+    if dataclasses.is_dataclass(hint):
+        if hint.by_text and isinstance(value, str):
+            return hint(**{hint.by_text: value})
+        if isinstance(value, Mapping):
+            with _within(name, hint):
+                return from_dict(hint, value)  # type: ignore[type-var]
+        if not isinstance(value, hint):  # type: ignore[arg-type]
+            raise BadConfig(f"{name} must be a {hint.__name__} or a dict, but is {value!r}")
+        return value
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, str):
+            value = [part for part in value.replace(",", " ").split() if part]
+        if not isinstance(value, (list, tuple)):
+            raise BadConfig(f"{name} must be a list, but is {value!r}")
+        item = typing.get_args(hint)[0]
+        return tuple(_coerce(name, part, item) for part in value)
+    if hint is bool:
+        return _as_bool(name, value)
+    if hint in (int, float):
+        return _as_number(name, value, hint)
+    if isinstance(hint, types.UnionType):  # a number or nothing
+        is_nothing = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if is_nothing else _coerce(name, value, typing.get_args(hint)[0])
+    if hint is str and not isinstance(value, str):
+        raise BadConfig(f"{name} must be text, but is {value!r}")
+    return value
+
+
+def _as_bool(name: str, value: Any) -> bool:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in ("true", "yes", "on", "1"):
+            return True
+        if word in ("false", "no", "off", "0"):
+            return False
+    elif value in (True, False):
+        return bool(value)
+    raise BadConfig(f"{name} must be true or false, but is {value!r}")
+
+
+def _as_number(name: str, value: Any, kind: type) -> int | float:
+    try:
+        number = float(value) if not isinstance(value, bool) else float("nan")
+        if kind is int and isinstance(value, str):
+            with suppress(ValueError):  # "1e3" is a whole number too, but large ones lose digits as floats
+                return int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not math.isfinite(number):
+        raise BadConfig(f"{name} must be a number, but is {value!r}")
+    if kind is int:
+        if number != int(number):
+            raise BadConfig(f"{name} must be a whole number, but is {value!r}")
+        return int(value) if not isinstance(value, str) else int(number)
+    return number
+
+
+def _check_range(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    if isinstance(value, tuple):
+        for part in value:
+            _check_range(name, part, rules)
+        return
+    if value is None:
+        return
+    choices, low, high, form = (rules.get(rule) for rule in ("choices", "low", "high", "form"))
+    if choices and value not in choices:
+        raise BadConfig(f"{name} must be one of {', '.join(choices)}, but is {value!r}{nearest(str(value), choices)}")
+    if low is not None and value < low:
+        raise BadConfig(f"{name} must be at least {low}, but is {value!r}")
+    if high is not None and value > high:
+        raise BadConfig(f"{name} must be at most {high}, but is {value!r}")
+    if form and not re.fullmatch(form.pattern, value):
+        raise BadConfig(f"{name} must be {form.words}, but is {value!r}")
