@@ -86,7 +86,7 @@ def _yso() -> dict[str, Case]:
             "x-transformer": {"finetune.epochs": (3.0,)},
             "cascadexml-dismec": {"tree.kind": "halving"},  # one versus all would take far longer
             "attentionxml": small_steps | {"net.epochs": 2.0},
-            "xml-cnn": small_steps,
+            "xml-cnn": small_steps | {"net.rate": 3e-4},
         },
     )  # fmt: skip
     clusters = {**nine["lightxml"].settings, "net.few_labels": 0}

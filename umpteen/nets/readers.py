@@ -113,7 +113,6 @@ class Convolved(Words):
         super().__init__(encoder, n_levels)
         self.filters = torch.nn.ModuleList(torch.nn.Conv1d(self.width, hidden, size) for size in self.SIZES)
         self.narrow = torch.nn.Linear(len(self.SIZES) * hidden * self.PARTS, bottleneck)
-        torch.nn.init.normal_(self.narrow.weight)  # evened out afterwards; each step is a small part of it
 
     @property
     def widths(self) -> list[int]:
