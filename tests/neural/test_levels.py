@@ -213,3 +213,10 @@ def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any)
     run.embeddings()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
     assert run.label_scorers() is None
+
+
+def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(encoder: Encoder, corpus: Any) -> None:
+    named = FinetuneConfig(levels=(TREE.sizes[0],), cluster=PER_TOPIC, epochs=(0.2,), batch_size=16)
+    run = finetuning(encoder, corpus, named)
+    run.embeddings()
+    assert [step.nodes for step in run.report] == list(TREE.sizes)

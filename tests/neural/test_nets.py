@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import umpteen
-from umpteen.config import NetConfig
+from umpteen.config import EncoderConfig, NetConfig
 from umpteen.features.encoder import Encoder
 from umpteen.models import create
 from umpteen.nets import Cascade, Full, Network, full
@@ -166,6 +166,51 @@ def test_a_step_is_that_of_the_logistic_loss(at_once: int, monkeypatch: pytest.M
     torch.testing.assert_close(net.bias, bias.detach() - 0.7 / WIDTH * bias.grad)
 
 
+KINDS = {
+    "full": {"net.kind": "full", "net.head_rate": 2.0},
+    "tables": {"net.levels": (3,), "net.by_row": 1, "net.beam": (3,), "net.head_rate": 0.05},
+    "cascade": {"net.levels": (3,), "net.beam": (3,), "net.head_rate": 0.05},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_is_cut_to_fit_memory_ends_where_the_whole_one_does(kind: str, encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(60)
+    usual = {"encoder.name": str(encoder_folder), "encoder.tokens": 16, "encoder.device": "cpu", "threads": 1}
+    usual |= {"net.epochs": 2.0, "net.batch_size": 30, "net.dropout": (0.0,), "net.pooling": "mean", "net.rate": 1e-4}
+
+    def scores(batch_tokens: int) -> np.ndarray:
+        config = usual | KINDS[kind] | {"encoder.batch_tokens": batch_tokens}
+        model = create("cascadexml", config).fit(texts, lists)
+        assert not any(part.grad is not None for part in model.neural_.net.get().module.parameters())
+        return model.decision_function(texts)
+
+    whole = scores(100_000)
+    np.testing.assert_allclose(scores(64), whole, atol=5e-3)
+    assert np.ptp(whole) > 0.05  # it has learned something to compare
+
+
+@pytest.mark.parametrize("kind", ["full", "cascade"])
+def test_scores_are_not_rounded_to_what_the_encoder_computes_in(kind: str, encoder_folder: Path) -> None:
+    """Short floats have eight bits: of many labels, several would share a score."""
+    n_labels, rng = 400, np.random.default_rng(0)
+    encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu", precision="bfloat16"))
+    network = Network(encoder, LabelTree.flat(n_labels), NetConfig(kind=kind, pooling="mean"))
+    weight = network.module.weight if kind == "full" else network.module.scorers[0].weight
+    with torch.no_grad():
+        weight.copy_(torch.from_numpy(rng.normal(size=tuple(weight.shape)).astype(np.float32)))
+    found = network.topk(encoder.tokenize(make_corpus(5)[0]), n_labels)
+    assert all(len(np.unique(row)) > 0.95 * n_labels for row in found.scores)
+
+
+def test_texts_are_predicted_a_few_at_a_time_where_labels_are_many(encoder: Encoder) -> None:
+    for kind in ("full", "cascade"):
+        network = Network(encoder, LabelTree.flat(50_000), NetConfig(kind=kind, pooling="mean"))
+        pieces = list(network._pieces(np.arange(40_000), 1, 16))
+        assert max(len(rows) for rows in pieces) * 50_000 * 3 <= 100_000_000
+        np.testing.assert_array_equal(np.concatenate(pieces), np.arange(40_000))
+
+
 def test_every_label_is_compared_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     net = full_net(23, rate=0.0).eval()
     expected = net.topk(net.reader(IDS, None), 4)
@@ -314,7 +359,7 @@ IDLE_VALUES = {
     "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
     "tree.leaf_size": 3, "tree.depth": 2, "net.levels": (2,), "net.depth": 2, "net.branching": 2, "net.few_labels": 2,
     "net.bottleneck": 3, "net.by_row": 1, "net.beam": (1,), "net.score": "level", "net.head_decay": 0.5,
-    "net.pooling": "cls", "net.begin": "texts",
+    "net.pooling": "cls", "net.begin": "texts", "net.hidden": 7, "net.dropout": (0.3,), "encoder.pooling": "mean@1",
 }  # fmt: skip
 
 
@@ -332,5 +377,5 @@ def test_settings_that_change_nothing_change_nothing(recipe: str, encoder_folder
 
 
 def test_a_ranker_uses_what_belongs_to_it() -> None:
-    assert not create("cascadexml-dismec").config.idle
+    assert set(create("cascadexml-dismec").config.idle) == {"net.hidden"}
     assert "linear" in create("cascadexml").config.idle

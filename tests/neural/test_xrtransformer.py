@@ -71,6 +71,19 @@ def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, unseen: Any, tm
     np.testing.assert_array_equal(copy.labels, model.topk(unseen[0], 5).labels)
 
 
+def test_zeros_in_an_embedding_are_numbers_like_others(
+    make: Any, corpus: Any, unseen: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(features="encoder", head_weight=0.3).fit(corpus[0], corpus[1])
+    encoder = model.neural_.encoder.get()
+    E = encoder.embed(encoder.tokenize(list(unseen[0][:4])))
+    E[1] = 0.0
+    monkeypatch.setattr(encoder, "embed", lambda tokens, **more: E.copy())
+    found = model.topk(unseen[0][:4], 3)
+    assert np.isfinite(found.scores).all()
+    assert (found.labels[1] >= 0).all()
+
+
 def test_the_encoder_of_a_saved_model_opens_on_its_own(make: Any, corpus: Any, tmp_path: Path) -> None:
     import transformers
 

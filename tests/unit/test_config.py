@@ -145,7 +145,7 @@ def test_a_number_that_may_be_none():
 
 def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
     """Draw what a field may be, from its own rules."""
-    low, high, choices = (spec.metadata.get(rule) for rule in ("low", "high", "choices"))
+    low, high, choices, form = (spec.metadata.get(rule) for rule in ("low", "high", "choices", "form"))
     default = spec.default
     if choices:
         return st.sampled_from(choices)
@@ -159,7 +159,7 @@ def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
         return st.none() | st.floats(low, high or 1e6)
     if isinstance(default, tuple):
         return st.lists(st.integers(1, 99), max_size=4)
-    return st.text(max_size=5)
+    return st.from_regex(form.pattern, fullmatch=True, alphabet=st.characters(codec="ascii")) if form else st.text()
 
 
 @st.composite

@@ -303,7 +303,12 @@ class NetModelConfig(EncodedConfig):
             found |= {f"tree.{name}": why for name in ("branching", "leaf_size", "depth")}
         if self.net.reader != "layers":
             why = f"{self.recipe} takes the encoder's vectors of words and none of its layers"
-            found |= {"net.pooling": why, "net.begin": why}
+            found |= {"encoder.pooling": why, "net.pooling": why, "net.begin": why}
+        else:
+            found["net.hidden"] = f"{self.recipe} reads layers of the encoder"
+        if self.net.reader == "lstm":
+            why = f"nodes of {self.recipe} attend to states, by shares that its paper names"
+            found |= {f"net.{name}": why for name in ("dropout", "bottleneck", "by_row")}
         return found
 
 

@@ -10,6 +10,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ class Encoder:
             for parameter in model.parameters():
                 parameter.zero_()  # what is never used is the same in every model
             model.get_input_embeddings().weight.copy_(words)
-        return Encoder(model, self.tokenizer, self.config)
+        return Encoder(model, self.tokenizer, replace(self.config, pooling="mean"))  # there are no layers to choose
 
     @property
     def dim(self) -> int:
@@ -259,7 +260,8 @@ def explained_memory() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            "the GPU is out of memory; lower encoder.batch_tokens or encoder.tokens, or set finetune.recompute. "
+            "the GPU is out of memory; lower encoder.batch_tokens or encoder.tokens, or, where a recipe has it, set "
+            "finetune.recompute. "
             "Finished stages are kept if a checkpoint folder was given"
         ) from error
 

@@ -28,6 +28,7 @@ _BYTES_PER_READ = {"cuda": 5.0, "mps": 6.0, "cpu": 6.0}  # likewise where nothin
 _BYTES_PER_SUM = 6.0  # a sum in full, and the short float that it becomes
 _BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
 _BYTES_PER_SCORE = 16.0
+_BYTES_PER_FLAG = 2.0  # whether a text has a label, and the same where a recorded step looks for it
 _BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while first scorers are solved for
 
 
@@ -80,12 +81,12 @@ def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
     if isinstance(config, NetModelConfig):
         net = config.net
         if net.kind == "full":
-            return (
-                n_labels * (_BYTES_PER_SHORT * width + 8.0)
-                + net.batch_size * min(n_labels, LABELS_STEPPED_AT_ONCE) * 12.0
+            return n_labels * (_BYTES_PER_SHORT * width + 8.0) + net.batch_size * (
+                min(n_labels, LABELS_STEPPED_AT_ONCE) * 12.0 + n_labels * _BYTES_PER_FLAG
             )
         sizes = network_levels(n_labels, net)
-        return sum(_level(level, sizes, width, net) for level in range(len(sizes)))
+        flags = net.batch_size * sum(sizes) * _BYTES_PER_FLAG
+        return flags + sum(_level(level, sizes, width, net) for level in range(len(sizes)))
     if isinstance(config, NeuralConfig):
         size = max(resolutions(n_labels, config.finetune), default=0)
         return size * (BYTES_PER_PARAMETER * width + config.finetune.batch_size * _BYTES_PER_SCORE)

@@ -110,7 +110,9 @@ class NetModel(EncodedModel):
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
-            encoder = encoder if config.net.reader == "layers" else encoder.shallow()
+            if config.net.reader != "layers":
+                encoder = encoder.shallow()
+                config = replace(config, encoder=encoder.config)
             tokens = encoder.tokenize(list(X), progress=progress)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
@@ -140,7 +142,7 @@ class NetModel(EncodedModel):
         stages = self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
         if given is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
-        tree = given if given is not None else self._tree(features, matrix, by_name, progress, stages)
+        tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
         if tree.n_labels != matrix.shape[1]:
             raise BadInput(
                 f"the tree has {tree.n_labels} labels but Y has {matrix.shape[1]} columns; "
@@ -167,20 +169,20 @@ class NetModel(EncodedModel):
         return network
 
     def _tree(
-        self, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None, progress: Progress,
-        stages: Checkpoint | None,
+        self, config: NetModelConfig, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None,
+        progress: Progress, stages: Checkpoint | None,
     ) -> LabelTree:  # fmt: skip
-        if self.config.tree.kind == "given":
+        if config.tree.kind == "given":
             raise BadConfig(
                 "tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))"
             )
-        sizes = network_levels(matrix.shape[1], self.config.net)
+        sizes = network_levels(matrix.shape[1], config.net)
         if len(sizes) == 1:
             return LabelTree.flat(matrix.shape[1])
         if stages is not None and stages.has("tree"):
             return tree_from(stages.load("tree", mmap=False))
-        vectors = label_vectors(Rows.of(features), matrix, self.config, by_name)
-        tree = clustered(vectors, sizes, self.config, progress)
+        vectors = label_vectors(Rows.of(features), matrix, config, by_name)
+        tree = clustered(vectors, sizes, config, progress)
         if stages is not None:
             stages.save("tree", tree_arrays(tree))
         return tree
@@ -220,11 +222,14 @@ class NetModel(EncodedModel):
         return merge(tops, "average", k, weights=[(1.0 - share) / n_trees] * n_trees + [share])
 
     def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+        share = np.float32(self.config_.head_weight or 0.0)
+        if rows.ranked is not None and not share:
+            return super()._scored(rows.ranked, wanted, threads)
         with encoders().on_threads(threads):
             own = self.neural_.net.get().score_labels(rows.seen, wanted)
         if rows.ranked is None:
             return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
-        scores, share = super()._scored(rows.ranked, wanted, threads), np.float32(self.config_.head_weight)
+        scores = super()._scored(rows.ranked, wanted, threads)
         scores.data = (1 - share) * scores.data + share * own
         return scores
 

@@ -164,7 +164,7 @@ class XRTransformer(EncodedModel):
         """Return the embeddings that the rows were made of."""
         if rows.n_dense:
             return rows.dense / np.float32(min(self.config_.embedding_weight, 1.0))
-        return rows.data.reshape(len(rows), -1)
+        return rows.sparse.toarray()
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""

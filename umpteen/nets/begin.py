@@ -33,7 +33,8 @@ class Standard(torch.nn.Module):
     def settle(self, spread: Spread) -> None:
         """Take centre and directions from some texts."""
         centre, covariance = spread.measured()
-        variances, directions = torch.linalg.eigh(covariance)
+        found = torch.linalg.eigh(covariance.cpu())  # small, and not every device can
+        variances, directions = (part.to(centre.device) for part in found)
         square = centre.square().mean() + variances.mean()
         ridge = _RIDGE * variances.mean() + _LEAST * square + _TINY
         self.centre.copy_(centre)

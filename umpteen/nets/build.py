@@ -113,7 +113,7 @@ class Network:
         for _, look in self._seen(tokens.take(some), 1):
             with self._reading():
                 for one, e in self._read_by(look, levels):
-                    spreads[one].add(e.float())
+                    spreads[one].add(e)
         for one, spread in spreads.items():
             self.module.standards[one].settle(spread)
 
@@ -128,7 +128,7 @@ class Network:
                 for one, e in self._read_by(look, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
-                    sums[one].index_add_(0, node, self.module.compared(one, e).float()[text])
+                    sums[one].index_add_(0, node, self.module.compared(one, e)[text])
             done += len(rows)
             progress("first scorers", done, len(tokens))
         for one, sum_of in sums.items():
@@ -189,7 +189,7 @@ class Network:
         for rows, look in self._seen(tokens, 1):
             with self._reading():
                 for level, e in enumerate(look()):
-                    out[level][rows] = (e.pooled() if isinstance(e, States) else e).float().cpu().numpy()
+                    out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
             done += len(rows)
             progress("embeddings", done, len(tokens))
         return out
@@ -225,25 +225,36 @@ class Network:
         return [float(count / level.nnz) for count, level in zip(found, right, strict=True)][1:]
 
     def _seen(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Callable[[], Iterable[Any]]]]:
-        """Yield as many texts at a time as fit in memory, and what returns what levels read of them."""
+        """Yield as many texts at a time as fit in memory, and what returns what levels read of them, one by one."""
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
                 rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
                 for some in self._pieces(rows, candidates, 1):
-                    yield some, partial(self._known, texts, some)
+                    yield some, partial(self._looked, partial(self._known, texts, some))
             return
         flat, longest = FlatTokens(texts, self.encoder.device, self.encoder.pad), int(texts.lengths.max(initial=1))
         for rows in by_budget(texts.lengths, self.encoder.budget):
             for some in self._pieces(rows, candidates, longest):
-                yield some, partial(self.module.reader, *flat.batch(some))
+                yield some, partial(self._looked, partial(self.module.reader, *flat.batch(some)))
+
+    def _looked(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Read in the precision of the settings, but hand on in full: short floats would make scores equal."""
+        with self.encoder.autocast():
+            levels = iter(read())
+        while True:
+            with self.encoder.autocast():
+                e = next(levels, None)
+            if e is None:
+                return
+            yield e.float()
 
     def _known(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
         return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Learn nothing, in the precision of the settings."""
-        with torch.inference_mode(), self.encoder.autocast(), explained_memory():
+        """Learn nothing."""
+        with torch.inference_mode(), explained_memory():
             yield
 
     def _pieces(self, rows: np.ndarray, candidates: int, longest: int) -> Iterator[np.ndarray]:

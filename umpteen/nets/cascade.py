@@ -1,8 +1,9 @@
 """Levels of scorers: each one scores the children of the nodes that the one above finds best.
 
 LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
-level every label is scored. In training the true nodes are always among those whose children are scored. Where levels
-learn at once the choice is made anew at every step; where they learn in turn (AttentionXML) it stays the same.
+level every label is scored. In training the true nodes come first among those whose children are scored, as many as
+the beam holds. Where levels learn at once the choice is made anew at every step; where they learn in turn, as in
+AttentionXML, it stays the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from umpteen.nets.begin import Standard
 from umpteen.nets.readers import Separate
 from umpteen.nets.scorers import Attention, Scorer, Table, inherit, log_odds
 from umpteen.tree import LabelTree
+
+_COPIES = 4  # of the scores of the first level: margins, probabilities, those of the way there, whether there is a node
 
 
 class Shortlist(NamedTuple):
@@ -98,16 +101,19 @@ class Cascade(torch.nn.Module):
             part.train(mode)
         return self
 
-    def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
+    def loss(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor], *, is_whole: bool = True
+    ) -> torch.Tensor:
         """Return the logistic loss of a text, summed over nodes and levels that learn.
 
-        ``truth`` (texts, nodes) is what is right.
+        ``truth`` (texts, nodes) is what is right. A whole batch steps levels that step themselves; after the last part
+        of one, ``step_tables`` does.
         """
         total, shortlist = torch.zeros((), device=ids.device), self._roots(len(ids), ids.device)
         for level, e in enumerate(self.reader(ids, mask)):
             right = truth[level].gather(1, shortlist.nodes)
             if self.learning in (None, level):
-                scores, lost = self._learned(level, e, shortlist, right)
+                scores, lost = self._learned(level, e, shortlist, right, is_whole)
                 total = total + lost / len(ids)
             else:
                 scores = self._scored(level, e, shortlist)
@@ -153,9 +159,18 @@ class Cascade(torch.nn.Module):
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rates; where there is an optimiser, it knows them itself."""
-        for scorer in self.scorers:
-            if isinstance(scorer, Table):
-                scorer.pace(factor)
+        for table in self._tables:
+            table.pace(factor)
+
+    def step_tables(self) -> None:
+        """Step levels that step themselves, by the parts of a batch that were scored."""
+        for table in self._tables:
+            if table.waiting:
+                table.step_waiting()
+
+    @property
+    def _tables(self) -> list[Table]:
+        return [scorer for scorer in self.scorers if isinstance(scorer, Table)]
 
     @torch.no_grad()
     def topk(
@@ -206,7 +221,7 @@ class Cascade(torch.nn.Module):
         """Return how many numbers the candidates of one text take at most."""
         if self.config.reader == "lstm":  # every node of the first level attends to every token
             return max(candidates, self.tree.sizes[0]) * (self.scorers[0].width + length)
-        return candidates * max(scorer.width for scorer in self.scorers)
+        return max(candidates * max(scorer.width for scorer in self.scorers), _COPIES * self.tree.sizes[0])
 
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels at these places a fixed margin."""
@@ -223,12 +238,12 @@ class Cascade(torch.nn.Module):
         return (scorer.all(e) if level == 0 else scorer.some(e, shortlist.nodes)).float()
 
     def _learned(
-        self, level: int, e: Any, shortlist: Shortlist, right: torch.Tensor
+        self, level: int, e: Any, shortlist: Shortlist, right: torch.Tensor, is_whole: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the scores of a level that learns, and the sum of its losses."""
         scorer = self.scorers[level]
         if isinstance(scorer, Table):
-            return scorer.learned(e, shortlist.nodes, right, shortlist.exists)
+            return scorer.learned(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)
         scores = self._scored(level, e, shortlist)
         each = F.binary_cross_entropy_with_logits(scores, right.float(), reduction="none")
         return scores, (each * shortlist.exists).sum()

@@ -21,6 +21,8 @@ from umpteen.nets.gathered import with_gradient
 from umpteen.nets.scorers import log_odds
 from umpteen.tree import LabelTree
 
+_COPIES = 3  # of the scores of some labels, while the best are looked for
+
 
 class Full(torch.nn.Module):
     """A vector and a bias for every label, in short floats on a GPU.
@@ -43,6 +45,7 @@ class Full(torch.nn.Module):
         self.register_buffer("weight", torch.zeros(tree.n_labels, self.width))
         self.register_buffer("bias", torch.full((tree.n_labels,), -math.log(max(tree.n_labels, 2))))
         self.register_buffer("rate", torch.tensor(config.head_rate), persistent=False)
+        self.waiting: list[tuple[torch.Tensor, torch.Tensor]] = []  # vectors and truth of texts that still step labels
 
     def shorten(self) -> None:
         """Keep the weights in short floats; what is lost in a step is made up for on average."""
@@ -74,15 +77,28 @@ class Full(torch.nn.Module):
         """Learn at this share of the rate."""
         self.rate.fill_(factor * self.config.head_rate)
 
-    def loss(self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Step the labels and return a loss whose gradient is the texts' share; call it once per batch."""
+    def loss(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor], *, is_whole: bool = True
+    ) -> torch.Tensor:
+        """Return a loss whose gradient is the texts' share; a whole batch steps the labels, too.
+
+        Where it is a part of a batch, ``step_tables`` steps them after the last one.
+        """
         e = F.dropout(self._scaled(self.reader(ids, mask)), self.config.dropout[-1], self.training)
-        loss, grad_e = self._step(e, truth[0])
+        loss, grad_e = self._learned(e, truth[0], steps=is_whole)
+        if not is_whole:
+            self.waiting.append((e.detach(), truth[0]))
         return with_gradient(e, loss / len(e), grad_e / len(e))
 
+    def step_tables(self) -> None:
+        """Step the labels by all texts that wait for it: they are scored once more, for nothing was kept of them."""
+        texts, truths = zip(*self.waiting, strict=True)
+        self.waiting.clear()
+        self._learned(torch.cat(texts), torch.cat(truths), steps=True)
+
     @torch.no_grad()
-    def _step(self, e: torch.Tensor, truth: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Step the labels; return the summed loss and the texts' gradient (texts, d)."""
+    def _learned(self, e: torch.Tensor, truth: torch.Tensor, *, steps: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Step the labels, if asked to; return the summed loss and the texts' gradient (texts, d)."""
         grad_e, loss = torch.zeros_like(e), torch.zeros((), device=e.device)
         short, rate = e.to(self.weight.dtype), self.rate / self.width
         with torch.autocast(e.device.type, enabled=False):
@@ -92,8 +108,9 @@ class Full(torch.nn.Module):
                 loss += F.binary_cross_entropy_with_logits(scores, right, reduction="sum")
                 gap = scores.sigmoid_().sub_(right).to(short.dtype)
                 grad_e += (gap @ self.weight[first:last]).to(grad_e.dtype)
-                self.weight[first:last] = stepped(self.weight[first:last], gap.T @ short, rate)
-                self.bias[first:last] -= rate * gap.float().sum(dim=0)
+                if steps:
+                    self.weight[first:last] = stepped(self.weight[first:last], gap.T @ short, rate)
+                    self.bias[first:last] -= rate * gap.float().sum(dim=0)
         return loss, grad_e
 
     @torch.no_grad()
@@ -121,7 +138,7 @@ class Full(torch.nn.Module):
 
     def numbers(self, candidates: int, length: int) -> int:
         """Return how many numbers the candidates of one text take at most."""
-        return candidates * self.width
+        return candidates * self.width + _COPIES * min(len(self.bias), _LABELS_AT_ONCE)
 
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels a fixed margin."""

@@ -47,6 +47,10 @@ class States:
     def __len__(self) -> int:
         return len(self.states)
 
+    def float(self) -> States:
+        """Return them in full precision."""
+        return States(self.states.float(), self.mask)
+
     def pooled(self) -> torch.Tensor:
         """Return the mean over the tokens of each text (texts, d)."""
         weight = self.mask[:, :, None].to(self.states.dtype)

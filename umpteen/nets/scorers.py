@@ -83,21 +83,37 @@ class Table(Scorer):
         self.full_rate, self.decay = rate, decay
         self.register_buffer("state", torch.zeros(n_nodes))
         self.register_buffer("rate", torch.tensor(rate), persistent=False)
+        self.waiting: list[tuple[torch.Tensor, ...]] = []  # what texts that still step nodes have to say
 
     def pace(self, factor: float) -> None:
         """Learn at this share of the rate."""
         self.rate.fill_(factor * self.full_rate)
 
     def learned(
-        self, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor
+        self, e: torch.Tensor, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor, *, is_whole: bool = True
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score some nodes and step them; return scores, and the summed loss, which carries the gradient of ``e``."""
+        """Return the scores of some nodes, and the summed loss, which carries the gradient of ``e``.
+
+        A whole batch steps the nodes; after the last part of one, ``step_waiting`` does.
+        """
         e = self.prepare(e).float()
-        score, step = fastest(e.device)
+        score, _ = fastest(e.device)
         with torch.no_grad(), torch.autocast(e.device.type, enabled=False):
             found = score(e, self.weight, self.bias, nodes, right, exists)
-            step(self.weight, self.bias, self.state, nodes, found.gap, exists, e, self.rate, self.decay)
+            self.waiting.append((nodes, found.gap, exists, e.detach()))
+            if is_whole:
+                self.step_waiting()
         return found.scores, with_gradient(e, found.loss.sum(), found.grad_e)
+
+    @torch.no_grad()
+    def step_waiting(self) -> None:
+        """Step the nodes that the texts since the last step have met."""
+        nodes, gap, exists, e = (
+            parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*self.waiting, strict=True)
+        )
+        self.waiting.clear()
+        _, step = fastest(e.device)
+        step(self.weight, self.bias, self.state, nodes, gap, exists, e, self.rate, self.decay)
 
 
 class Attention(torch.nn.Module):

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,21 +119,26 @@ class Course:
 
     def _backward(self) -> Pieces:
         """Return what adds the gradients of a batch."""
-        encoder, device = self.encoder, self.encoder.device
-        truth = [DeviceRows(matrix, device) for matrix in self.truth]
-
-        def work(ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *right: Any) -> torch.Tensor:
-            with encoder.autocast():
-                loss = self.net.loss(ids, mask, right) * share
-            loss.backward()
-            return loss.detach()
+        device, truth = self.encoder.device, [DeviceRows(matrix, self.encoder.device) for matrix in self.truth]
 
         def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
             share = torch.tensor(len(some) / len(rows), device=device)
             return share, *(rows_of.flags(some) for rows_of in truth)
 
-        flat = FlatTokens(self.tokens, device, encoder.pad)
-        return Pieces(encoder, flat, work, inputs, record=self.config.record)
+        return Pieces(
+            self.encoder, FlatTokens(self.tokens, device, self.encoder.pad), self._work, inputs,
+            record=self.config.record, part=partial(self._work, is_whole=False), finish=self.net.step_tables,
+        )  # fmt: skip
+
+    def _work(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *right: torch.Tensor,
+        is_whole: bool = True,
+    ) -> torch.Tensor:  # fmt: skip
+        """Add the gradients of texts that are a share of a batch, or the whole of it."""
+        with self.encoder.autocast():
+            loss = self.net.loss(ids, mask, right, is_whole=is_whole) * share
+        loss.backward()
+        return loss.detach()
 
 
 class _Average:

@@ -16,7 +16,7 @@ import torch
 Inputs = tuple[torch.Tensor | None, ...]
 
 _BEFORE = 3  # times a shape must have been seen before it is recorded; the first ones also compile
-_MOST = 48  # shapes that are recorded; each keeps its inputs
+_MOST = 48  # shapes that are recorded
 
 
 class Recorder:
@@ -30,13 +30,14 @@ class Recorder:
         self.work, self.can_record = work, record
         self.seen: Counter[tuple[torch.Size | None, ...]] = Counter()
         self.recorded: dict[tuple[torch.Size | None, ...], tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]] = {}
+        self.places: dict[tuple[int, torch.Size], torch.Tensor] = {}  # one graph runs at a time, so all share them
         self.pool = torch.cuda.graph_pool_handle() if self.can_record else None
 
-    def __call__(self, *inputs: torch.Tensor | None, is_alone: bool = True) -> torch.Tensor:
-        """Run on these inputs; ``is_alone`` says that no other call adds to the same gradients."""
+    def __call__(self, *inputs: torch.Tensor | None) -> torch.Tensor:
+        """Run on these inputs."""
         key = tuple(None if tensor is None else tensor.shape for tensor in inputs)
         self.seen[key] += 1
-        if not self.can_record or not is_alone:
+        if not self.can_record:
             return self.work(*inputs)
         if key not in self.recorded:
             if self.seen[key] <= _BEFORE or len(self.recorded) >= _MOST:
@@ -55,11 +56,17 @@ class Recorder:
         return loss
 
     def _record(self, inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]:
-        places = tuple(None if tensor is None else tensor.clone() for tensor in inputs)
+        places = tuple(self._place(number, tensor) for number, tensor in enumerate(inputs))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
             loss = self.work(*places)
         return graph, places, loss
+
+    def _place(self, number: int, tensor: torch.Tensor | None) -> torch.Tensor | None:
+        """Return where a recorded step looks for an input of this shape, with the input in it."""
+        if tensor is None:
+            return None
+        return self.places.setdefault((number, tensor.shape), torch.empty_like(tensor)).copy_(tensor)
 
 
 @contextmanager

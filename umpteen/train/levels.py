@@ -88,7 +88,8 @@ class Finetuning:
         return weight, self.head.bias.detach().cpu().numpy()[position]
 
     def _levels(self) -> list[int]:
-        last = self.tree.n_levels - (self.config.cluster > 1)  # clusters are to be learned, not the labels
+        only_clusters = self.config.cluster > 1 and not self.config.levels
+        last = self.tree.n_levels - only_clusters
         return [level for level in range(last) if self.tree.sizes[level] <= self.config.max_nodes]
 
     def _resolution(

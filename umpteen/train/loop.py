@@ -118,8 +118,9 @@ def optimise(
     if done < n_steps:
         progress(stage, done, n_steps)
     for batch in islice(steps, done, n_steps):
+        factor = rate(done)
         for part, full in zip(optimiser.param_groups, full_rates, strict=True):
-            part["lr"] = full * rate(done)
+            part["lr"] = full * factor
         with explained_memory():
             loss = backward(batch)
             total = loss.clone() if total is None else total + loss
@@ -137,6 +138,7 @@ def optimise(
             break
         if saved is not None:
             saved.save(done, optimiser)
+    optimiser.zero_grad(set_to_none=True)  # nobody needs them any more
     return done
 
 

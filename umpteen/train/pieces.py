@@ -24,24 +24,36 @@ class Pieces:
         Returns those further tensors for the texts of a piece, and the whole batch it was cut from.
     record
         Whether steps are recorded, on a GPU.
+    part
+        What is called in place of ``work`` for the pieces of a batch that was cut.
+    finish
+        What is called after the last of these.
     """
 
     def __init__(
         self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
         inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, record: bool,
+        part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
+        self.part, self.finish = part or work, finish
         self.recorder = Recorder(work, record=record and encoder.device.type == "cuda")
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
         """Return the loss of a batch of texts; their gradients are added."""
         pieces = [rows[piece] for piece in by_budget(self.flat.lengths[rows], self.encoder.training_budget)]
+        if len(pieces) == 1:
+            return self.recorder(*self._inputs(pieces[0], rows))
         total = torch.zeros((), device=self.encoder.device)
         for some in pieces:
-            batch = self.flat.batch(some)
-            self.n_tokens += batch.ids.numel()
-            total += self.recorder(*batch, *self.inputs(some, rows), is_alone=len(pieces) == 1)
+            total += self.part(*self._inputs(some, rows))
+        self.finish()
         return total
+
+    def _inputs(self, some: np.ndarray, rows: np.ndarray) -> Inputs:
+        batch = self.flat.batch(some)
+        self.n_tokens += batch.ids.numel()
+        return *batch, *self.inputs(some, rows)
 
 
 @contextmanager
