@@ -4,8 +4,8 @@
     python -m benchmarks.neural_page docs/benchmarks-neural.json docs
 
 Each row is one of ``umpteen bench``, measured in a process of its own, one after the other or, where the time does not
-matter, several at once. A row that the file has already with the same settings is not measured again. Settings were
-chosen on texts kept from training, never on the test part.
+matter, several at once. A row that the file has already with the same settings, encoder and version is not measured
+again. Settings were chosen on texts kept from training, never on the test part.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from umpteen import __version__
 from umpteen.cli.benchmark import Job, Running, members
 from umpteen.store import atomic_write
 
@@ -117,7 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     here = {name: version(name) for name in ("torch", "transformers")} | {"at_once": options.at_once}
     missing = {}
     for folder, name, case in cases:
-        decisive = {"settings": _plain(case.settings), "split": options.split, "n_rows": case.n_rows}
+        decisive = {
+            "settings": _plain(case.settings), "split": options.split, "n_rows": case.n_rows,
+            "encoder": Path(options.encoder).name, "umpteen": __version__,
+        }  # fmt: skip
         if not decisive.items() <= known.get(folder.name, {}).get(name, {}).items():
             missing[folder.name, name] = job_of(folder, case, options), decisive
     for (data, name), row in measured({key: job for key, (job, _) in missing.items()}, options.at_once):

@@ -8,7 +8,7 @@ reads what ``benchmarks.neural`` wrote down.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
 HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms a text")
 OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
 OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)):"
-THEIRS = "Published, P@1/3/5, for [other data, larger encoders and ensembles](../benchmarks.md#published-figures):"
+THEIRS = "[Published](../benchmarks.md#published-figures), P@1/3/5, on larger encoders, ensembles unless said:"
 
 
 def main(file: str, docs: str) -> None:
@@ -40,7 +40,7 @@ def pages(found: Mapping[str, Rows], docs: Path) -> dict[Path, str]:
     theirs = published((docs / "benchmarks.md").read_text(encoding="utf-8"))
     for recipe in sorted({_recipe(name) for plan in neural.PLANS.values() for name in plan} - {"xr-linear"}):
         path = docs / "recipes" / f"{recipe}.md"
-        text = own_section(recipe, found, theirs.get(recipe, {}))
+        text = own_section(recipe, found, theirs.get(recipe, []))
         written[path] = report.replace_between(path.read_text(encoding="utf-8"), text, *FIGURES)
     return written
 
@@ -73,7 +73,7 @@ def table(rows: Rows) -> str:
     return report.table(HEAD, lines)
 
 
-def own_section(recipe: str, found: Mapping[str, Rows], theirs: Mapping[str, str]) -> str:
+def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[str, Mapping[str, str]]]) -> str:
     """Render the figures of one recipe: ours, and what papers report."""
     ours = [
         [
@@ -89,19 +89,25 @@ def own_section(recipe: str, found: Mapping[str, Rows], theirs: Mapping[str, str
     ]
     parts = [OURS, report.table(OWN_HEAD, ours)] if ours else []
     if theirs:
-        parts += [THEIRS, report.table(list(theirs), [list(theirs.values())])]
+        data = list(dict.fromkeys(name for _, figures in theirs for name in figures))
+        lines = [[method, *(figures.get(name, "") for name in data)] for method, figures in theirs]
+        parts += [THEIRS, report.table(["", *data], lines)]
     return "\n\n".join(parts)
 
 
-def published(page: str) -> dict[str, dict[str, str]]:
-    """Read the table of published figures: of each recipe, P@1/3/5 by dataset."""
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
-    head = next(cells for cells in lines if cells[:2] == ["method", "recipe"])
-    rows = {cells[1].split("`")[1]: cells for cells in lines if len(cells) > 1 and cells[1].startswith("[`")}
-    return {
-        recipe: {data: figures for data, figures in zip(head[2:], cells[2:], strict=True) if figures}
-        for recipe, cells in rows.items()
-    }
+def published(page: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """Read the tables of published figures: of each recipe, methods with P@1/3/5 by dataset."""
+    found: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    head: list[str] = []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells[1:2] == ["recipe"]:
+            head = cells
+        elif head and cells[1:2] and cells[1].startswith("[`"):
+            figures = {data: figure for data, figure in zip(head[2:], cells[2:], strict=True) if figure}
+            name = cells[0] if head[0] == "method" else f"{cells[0]}, {head[0]}"
+            found.setdefault(cells[1].split("`")[1], []).append((name, figures))
+    return found
 
 
 def draw(found: Mapping[str, Rows], path: Path) -> None:

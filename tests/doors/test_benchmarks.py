@@ -350,8 +350,11 @@ def test_the_pages_show_the_rows_that_were_measured():
 def test_published_figures_are_read_by_column():
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     found = neural_page.published(page)
-    assert found["lightxml"]["Amazon-670K"] == "49.32/44.17/40.25"
-    assert next(iter(found["cascadexml-dismec"])) == "Wiki10-31K"
+    (_, ensemble), (name, single) = found["lightxml"]
+    assert ensemble["Amazon-670K"] == "49.32/44.17/40.25"
+    assert (name, single["Amazon-670K"]) == ("LightXML, one model", "47.3/42.2/38.5")
+    assert next(iter(found["cascadexml-dismec"][0][1])) == "Wiki10-31K"
+    assert len(found["full"]) == 2
 
 
 def test_a_picture_of_the_rows_is_drawn(tmp_path):
