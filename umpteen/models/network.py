@@ -156,8 +156,8 @@ class NetModel(EncodedModel):
             if level is not None:
                 network.module.learn(level)
             course = Course(
-                network.module, encoder, tokens, truth, config.net, network.reading, config.seed, stages, progress,
-                stage,
+                network.module, encoder, tokens, truth, config.net, network.reader_parameters, seed=config.seed,
+                checkpoint=stages, progress=progress, stage=stage,
             )  # fmt: skip
             if not course.is_kept:
                 network.begin(tokens, truth, level, progress=progress)

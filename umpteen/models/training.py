@@ -1,4 +1,4 @@
-"""Train the trees of a linear recipe one after the other, keeping finished stages on disk if asked.
+"""Train the trees of a ranker one after the other, keeping finished stages on disk if asked; and what recipes share.
 
 The stages of a tree are the tree itself and each of its levels. They lie in a folder of their own under the
 checkpoint and carry a key of everything they depend on, so the stages of other data or settings are ignored.

@@ -1,4 +1,6 @@
-"""Networks that score labels themselves: texts in, scores of nodes out. How they are trained is not known here."""
+"""Networks that score labels themselves: texts in, scores and losses out. Tables without an optimiser step themselves;
+the loop that trains all else is not known here.
+"""
 
 from umpteen.nets.build import Network
 from umpteen.nets.cascade import Cascade

@@ -110,9 +110,9 @@ class Network:
         """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
         some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
         spreads = {one: Spread(self.module.reader.widths[one], self.encoder.device) for one in levels}
-        for _, look in self._seen(tokens.take(some), 1):
-            with self._reading():
-                for one, e in self._read_by(look, levels):
+        for _, seen in self._batches(tokens.take(some), 1):
+            with self._predicting():
+                for one, e in self._of_levels(seen, levels):
                     spreads[one].add(e)
         for one, spread in spreads.items():
             self.module.standards[one].settle(spread)
@@ -123,9 +123,9 @@ class Network:
         """Start nodes of the levels that are counted at the mean of their texts."""
         device, done = self.encoder.device, 0
         sums = {one: self.module.room(one).zero_() for one in counts}
-        for rows, look in self._seen(tokens, 1):
-            with self._reading():
-                for one, e in self._read_by(look, list(counts)):
+        for rows, seen in self._batches(tokens, 1):
+            with self._predicting():
+                for one, e in self._of_levels(seen, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
                     sums[one].index_add_(0, node, self.module.compared(one, e)[text])
@@ -134,12 +134,12 @@ class Network:
         for one, sum_of in sums.items():
             self.module.start(one, discriminants(sum_of, counts[one]), sum_of)
 
-    def _read_by(self, look: Callable[[], Iterable[Any]], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+    def _of_levels(self, seen: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield what some levels read."""
-        return ((one, e) for one, e in zip(range(max(levels) + 1), look(), strict=False) if one in levels)
+        return ((one, e) for one, e in zip(range(max(levels) + 1), seen, strict=False) if one in levels)
 
     @property
-    def reading(self) -> list[torch.nn.Parameter]:
+    def reader_parameters(self) -> list[torch.nn.Parameter]:
         """The parameters that turn a text into what scorers compare: readers, and what narrows their vectors."""
         narrow = [scorer.narrow for scorer in getattr(self.module, "scorers", []) if getattr(scorer, "narrow", None)]
         return [parameter for part in (self.module.reader, *narrow) for parameter in part.parameters()]
@@ -159,9 +159,9 @@ class Network:
         n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
         labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
         beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
-        for rows, look in self._seen(texts, self._candidates(beams)):
-            with self._reading():
-                found = self.module.topk(look(), k, beams, allowed=flags)
+        for rows, seen in self._batches(texts, self._candidates(beams)):
+            with self._predicting():
+                found = self.module.topk(seen, k, beams, allowed=flags)
             places, best = (part.cpu().numpy() for part in found)
             labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
             scores[rows, : places.shape[1]] = best
@@ -170,7 +170,7 @@ class Network:
     def score_labels(self, texts: Texts, pairs: sp.csr_matrix) -> np.ndarray:
         """Score the stored entries of ``pairs``, in their order."""
         counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
-        for rows, look in self._seen(texts, int(counts.max(initial=1))):
+        for rows, seen in self._batches(texts, int(counts.max(initial=1))):
             most = int(counts[rows].max(initial=0))
             if not most:
                 continue
@@ -178,17 +178,17 @@ class Network:
             places = np.where(is_there, pairs.indptr[rows][:, None] + np.arange(most), 0)
             labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
             nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
-            with self._reading():
-                found = self.module.score(look(), nodes)
+            with self._predicting():
+                found = self.module.score(seen, nodes)
             out[places[is_there]] = found.cpu().numpy()[is_there]
         return out
 
     def read(self, tokens: Tokens, *, progress: Progress = silent) -> list[np.ndarray]:
         """Return what each level reads of each text (texts, d), pooled where it reads every token."""
         out, done = [np.empty((len(tokens), width), np.float32) for width in self.module.reader.widths], 0
-        for rows, look in self._seen(tokens, 1):
-            with self._reading():
-                for level, e in enumerate(look()):
+        for rows, seen in self._batches(tokens, 1):
+            with self._predicting():
+                for level, e in enumerate(seen):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
             done += len(rows)
             progress("embeddings", done, len(tokens))
@@ -216,28 +216,28 @@ class Network:
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [self.tree.lift(truth, level) for level in self._levels]
         found, done = np.zeros(self.tree.n_levels), 0
-        for rows, look in self._seen(tokens, self._candidates(beams)):
+        for rows, seen in self._batches(tokens, self._candidates(beams)):
             flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
-            with self._reading():
-                found += self.module.found(look(), beams, flags).cpu().numpy()
+            with self._predicting():
+                found += self.module.found(seen, beams, flags).cpu().numpy()
             done += len(rows)
             progress("shortlists", done, len(tokens))
         return [float(count / level.nnz) for count, level in zip(found, right, strict=True)][1:]
 
-    def _seen(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Callable[[], Iterable[Any]]]]:
-        """Yield as many texts at a time as fit in memory, and what returns what levels read of them, one by one."""
+    def _batches(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
+        """Yield as many texts at a time as fit in memory, and what each level reads of them when it is asked for."""
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
                 rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
                 for some in self._pieces(rows, candidates, 1):
-                    yield some, partial(self._looked, partial(self._known, texts, some))
+                    yield some, self._read_in_full(partial(self._vectors_at, texts, some))
             return
         flat, longest = FlatTokens(texts, self.encoder.device, self.encoder.pad), int(texts.lengths.max(initial=1))
         for rows in by_budget(texts.lengths, self.encoder.budget):
             for some in self._pieces(rows, candidates, longest):
-                yield some, partial(self._looked, partial(self.module.reader, *flat.batch(some)))
+                yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
 
-    def _looked(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    def _read_in_full(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         """Read in the precision of the settings, but hand on in full: short floats would make scores equal."""
         with self.encoder.autocast():
             levels = iter(read())
@@ -248,11 +248,11 @@ class Network:
                 return
             yield e.float()
 
-    def _known(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
+    def _vectors_at(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
         return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _predicting(self) -> Iterator[None]:
         """Learn nothing."""
         with torch.inference_mode(), explained_memory():
             yield
