@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from umpteen import __version__
 from umpteen.cli.benchmark import Job, Running, members
+from umpteen.errors import UmpteenError
 from umpteen.store import atomic_write
 
 Settings = Mapping[str, Any]
@@ -114,10 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the rows that the file does not have yet."""
     options = _parse(arguments)
     known = read(options.out)
-    cases = [(folder, *item) for folder in options.folders for item in chosen(folder, options.only).items()]
     here = {name: version(name) for name in ("torch", "transformers")} | {"at_once": options.at_once}
     missing = {}
-    for folder, name, case in cases:
+    for folder, name in options.only:
+        case = PLANS[folder.name][name]
         decisive = {
             "settings": _plain(case.settings), "split": options.split, "n_rows": case.n_rows,
             "encoder": Path(options.encoder).name, "umpteen": __version__,
@@ -130,10 +132,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(data, name, {key: row[key] for key in ("P@1", "P@3", "P@5", "fit_s", "gpu_mb")}, flush=True)
 
 
-def chosen(folder: Path, only: str) -> dict[str, Case]:
-    """Return the rows of a dataset that were asked for."""
-    plan = PLANS[folder.name]
-    return {name: plan[name] for name in only.split(",") if name in plan} if only else plan
+def chosen(folders: Sequence[Path], only: str) -> list[tuple[Path, str]]:
+    """Read which rows are asked for, in that order: NAME of every dataset that has it, or DATASET/NAME; all if none."""
+    if not only:
+        return [(folder, name) for folder in folders for name in PLANS[folder.name]]
+    found = []
+    for word in filter(None, only.split(",")):
+        data, _, name = word.rpartition("/")
+        having = [folder for folder in folders if data in ("", folder.name) and name in PLANS.get(folder.name, {})]
+        if not having:
+            raise ValueError(f"there is no row '{word}' for {', '.join(folder.name for folder in folders)}")
+        found += [(folder, name) for folder in having]
+    return found
 
 
 def job_of(folder: Path, case: Case, options: argparse.Namespace) -> Job:
@@ -145,7 +155,7 @@ def job_of(folder: Path, case: Case, options: argparse.Namespace) -> Job:
 
 
 def measured(jobs: Mapping[Key, Job], at_once: int = 1) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Measure jobs, so many at a time, and give each as it is done."""
+    """Measure jobs, so many at a time, and give each as it is done; of one that fails it is only told why."""
     waiting, running = list(jobs), {}
     with ExitStack() as stack:
         while waiting or running:
@@ -155,7 +165,12 @@ def measured(jobs: Mapping[Key, Job], at_once: int = 1) -> Iterator[tuple[Key, d
                 running[begun.answer] = key, begun
             for answer in wait(list(running)):
                 key, done = running.pop(answer)
-                yield key, done.result()
+                try:
+                    row = done.result()
+                except UmpteenError as error:
+                    print(key, error, file=sys.stderr, flush=True)
+                else:
+                    yield key, row
 
 
 def read(file: Path) -> dict[str, dict[str, Any]]:
@@ -172,15 +187,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help=f"one called {' or '.join(PLANS)}")
     parser.add_argument("--encoder", required=True, help="a folder in Hugging Face layout")
-    parser.add_argument("--only", default="", metavar="A,B", help="some of the rows")
+    parser.add_argument("--only", default="", metavar="A,DATA/B", help="some of the rows, in this order")
     parser.add_argument("--split", default="test", help="the part that is tested on")
     parser.add_argument("--at-once", type=int, default=1, help="rows that are measured at the same time")
     parser.add_argument("--out", type=Path, required=True, help="rows are kept here, and go on from there")
     options = parser.parse_args(arguments)
-    unknown = [folder.name for folder in options.folders if folder.name not in PLANS]
-    names = {name for folder in options.folders for name in PLANS.get(folder.name, {})}
-    if unknown or set(filter(None, options.only.split(","))) - names:
-        parser.error(f"there are rows for {', '.join(PLANS)}: {', '.join(sorted(names))}")
+    if unknown := [folder.name for folder in options.folders if folder.name not in PLANS]:
+        parser.error(f"there are rows for {', '.join(PLANS)}, but not for {unknown[0]}")
+    try:
+        options.only = chosen(options.folders, options.only)
+    except ValueError as error:
+        parser.error(str(error))
     return options
 
 

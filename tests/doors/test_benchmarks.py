@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 from benchmarks import bars, jobs, neural, neural_page, plan, plot, prepare, report, run, summary
-from umpteen.cli.benchmark import COLUMNS, members
+from umpteen.cli.benchmark import COLUMNS, BenchFailed, members
 from umpteen.models import create
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -334,11 +334,41 @@ def test_no_more_rows_are_measured_at_once_than_asked_for():
     assert max(most) == 2
 
 
-@pytest.mark.parametrize("words", [["Elsewhere"], ["EURLEX57K", "--only", "full,fool"]])
-def test_rows_that_are_not_planned_are_refused(words, tmp_path, capsys):
+def test_a_row_that_fails_does_not_keep_the_others_from_being_measured(capsys):
+    class Failing(Answered):
+        def __init__(self, job):
+            super().__init__(SimpleNamespace(recipe=job))
+
+        def result(self):
+            if self.job.recipe == "b":
+                raise BenchFailed("out of memory")
+            return super().result()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neural, "Running", Failing)
+        done = dict(neural.measured({name: name for name in "abc"}))
+    assert list(done) == ["a", "c"]
+    assert "b out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["Elsewhere"], "there are rows for EURLEX57K, YSO-Finna-en, ReverseDictionary, but not for Elsewhere"),
+        (["EURLEX57K", "--only", "full,fool"], "there is no row 'fool' for EURLEX57K"),
+        (["EURLEX57K", "--only", "YSO-Finna-en/full"], "there is no row 'YSO-Finna-en/full' for EURLEX57K"),
+    ],
+)
+def test_rows_that_are_not_planned_are_refused(words, why, tmp_path, capsys):
     with pytest.raises(SystemExit):
         neural.main([*words, "--encoder", "some", "--out", str(tmp_path / "rows.json")])
-    assert "there are rows for EURLEX57K" in capsys.readouterr().err
+    assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_rows_are_chosen_in_the_order_they_are_named_in():
+    folders = [Path("ReverseDictionary"), Path("data/EURLEX57K")]
+    found = [(folder.name, name) for folder, name in neural.chosen(folders, "EURLEX57K/full,xr-linear")]
+    assert found == [("EURLEX57K", "full"), ("ReverseDictionary", "xr-linear"), ("EURLEX57K", "xr-linear")]
 
 
 def test_the_pages_show_the_rows_that_were_measured():
