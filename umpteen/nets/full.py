@@ -90,28 +90,34 @@ class Full(torch.nn.Module):
             self.waiting.append((e.detach(), truth[0]))
         return with_gradient(e, loss / len(e), grad_e / len(e))
 
+    @torch.no_grad()
     def step_tables(self) -> None:
         """Step the labels by all texts that wait for it: they are scored once more, for nothing was kept of them."""
-        texts, truths = zip(*self.waiting, strict=True)
+        e, truth = (torch.cat(parts) for parts in zip(*self.waiting, strict=True))
         self.waiting.clear()
-        self._learned(torch.cat(texts), torch.cat(truths), steps=True)
+        short = e.to(self.weight.dtype)
+        for first, last in self._pieces():
+            self._step(first, last, _gap(self._scores(short, first, last), truth[:, first:last].float()), short)
 
     @torch.no_grad()
     def _learned(self, e: torch.Tensor, truth: torch.Tensor, *, steps: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Step the labels, if asked to; return the summed loss and the texts' gradient (texts, d)."""
-        grad_e, loss = torch.zeros_like(e), torch.zeros((), device=e.device)
-        short, rate = e.to(self.weight.dtype), self.rate / self.width
+        grad_e, loss, short = torch.zeros_like(e), torch.zeros((), device=e.device), e.to(self.weight.dtype)
         with torch.autocast(e.device.type, enabled=False):
             for first, last in self._pieces():
-                scores = self._scores(short, first, last)  # (texts, labels)
-                right = truth[:, first:last].float()
-                loss += F.binary_cross_entropy_with_logits(scores, right, reduction="sum")
-                gap = scores.sigmoid_().sub_(right).to(short.dtype)
+                scores, right = self._scores(short, first, last), truth[:, first:last].float()  # (texts, labels)
+                loss -= F.logsigmoid(-scores).sum() + (scores * right).sum()
+                gap = _gap(scores, right).to(short.dtype)
                 grad_e += (gap @ self.weight[first:last]).to(grad_e.dtype)
                 if steps:
-                    self.weight[first:last] = stepped(self.weight[first:last], gap.T @ short, rate)
-                    self.bias[first:last] -= rate * gap.float().sum(dim=0)
+                    self._step(first, last, gap, short)
         return loss, grad_e
+
+    def _step(self, first: int, last: int, gap: torch.Tensor, e: torch.Tensor) -> None:
+        """Step a piece of the labels by what its scores (texts, labels) were off."""
+        rate = self.rate / self.width
+        self.weight[first:last] = stepped(self.weight[first:last], gap.to(e.dtype).T @ e, rate)
+        self.bias[first:last] -= rate * gap.float().sum(dim=0)
 
     @torch.no_grad()
     def topk(
@@ -158,6 +164,11 @@ class Full(torch.nn.Module):
     def _pieces(self) -> list[tuple[int, int]]:
         n_labels = len(self.bias)
         return [(first, min(first + _LABELS_AT_ONCE, n_labels)) for first in range(0, n_labels, _LABELS_AT_ONCE)]
+
+
+def _gap(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Turn scores into the gradient of the logistic loss by them, in place."""
+    return scores.sigmoid_().sub_(right)
 
 
 def stepped(weight: torch.Tensor, gradient: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
