@@ -24,7 +24,7 @@ from umpteen.features.locate import locate
 from umpteen.heads import settle
 from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
-from umpteen.models.footprint import Encoder, footprint
+from umpteen.models.footprint import Encoder, batch_size, footprint, reading_part
 from umpteen.models.inputs import is_texts
 from umpteen.models.training import settled_net
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
@@ -43,6 +43,8 @@ _CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
 _BERT_BASE = Encoder(12, 768)  # taken for an encoder whose config is not here yet
 _FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in float32, of a GPU in its short floats
 _BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
+_STEP = {"cpu": 0.0, "mps": 0.0, "cuda": 0.01}  # seconds that a step takes at least: a GPU waits for its orders
+_LIBRARIES = {"cpu": 0.3e9, "mps": 0.3e9, "cuda": 2.0e9}  # bytes of torch and transformers, and of what drives a GPU
 
 
 @dataclass(frozen=True)
@@ -174,9 +176,12 @@ def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
     passes = _passes(max(n_labels, 2), config)
     device = _device(config.encoder)
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
+    work = 2.0 * tokens * reading_part(encoder, config).n_parameters * passes / rate
+    waits = _STEP[device] * n_texts * passes / _BACKWARD / batch_size(config)
     held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
+    held += _LIBRARIES[device]
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
-    return _Finetuning(2.0 * tokens * encoder.n_parameters * passes / rate, on_cpu, on_gpu, device)
+    return _Finetuning(work + waits, on_cpu, on_gpu, device)
 
 
 def _passes(n_labels: int, config: ModelConfig) -> float:

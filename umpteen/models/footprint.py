@@ -47,15 +47,27 @@ class Encoder(NamedTuple):
 
 def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
     """Return the bytes that training takes at its peak."""
-    if isinstance(config, NetModelConfig) and config.net.reader != "layers":
-        encoder = encoder._replace(layers=3)  # an LSTM in two directions, or filters, and the words
+    encoder = reading_part(encoder, config)
     weights = encoder.n_parameters + encoder.vocabulary * encoder.width
     at_once = config.encoder.batch_tokens or TOKENS_AT_ONCE[device] // FEWER_IN_TRAINING
-    tokens = min(_batch(config) * config.encoder.tokens, at_once)
+    tokens = min(batch_size(config) * config.encoder.tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
     training = activations + scorers(n_labels, encoder.width, config)
     first = max(_first_scorers(n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device))
     return BYTES_PER_PARAMETER * weights + max(training, first)
+
+
+def reading_part(encoder: Encoder, config: EncodedConfig) -> Encoder:
+    """Return what is trained to read: the encoder, or, where a network takes its words only, about three layers."""
+    is_shallow = isinstance(config, NetModelConfig) and config.net.reader != "layers"
+    return encoder._replace(layers=3) if is_shallow else encoder  # an LSTM in two directions, or filters
+
+
+def batch_size(config: EncodedConfig) -> int:
+    """Return the texts of a step."""
+    if isinstance(config, NetModelConfig):
+        return config.net.batch_size
+    return config.finetune.batch_size if isinstance(config, NeuralConfig) else 1
 
 
 def _reading(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
@@ -115,9 +127,3 @@ def _width(level: int, n_levels: int, width: int, net: NetConfig) -> int:
     if net.pooling == "last5":
         return 5 * width
     return 2 * width if not net.pooling and n_levels > 1 and not level else width
-
-
-def _batch(config: EncodedConfig) -> int:
-    if isinstance(config, NetModelConfig):
-        return config.net.batch_size
-    return config.finetune.batch_size if isinstance(config, NeuralConfig) else 0
