@@ -696,6 +696,8 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert row["recipe"] == "xr-transformer"
     assert row["P@1"] > 90
     assert row["gpu_mb"] is None or row["gpu_mb"] >= 0
+    assert row["expected"]["seconds"] > 0
+    assert row["expected"]["memory_mb"] > 0
     assert "GPU MB" not in run("bench", data, *words, "--quiet").stdout  # a column without a figure is left out
 
 

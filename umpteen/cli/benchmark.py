@@ -12,11 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from umpteen.errors import BadConfig, BadInput, UmpteenError
 from umpteen.metrics import PROPENSITY, inverse_propensity
 from umpteen.shortlist import TopK
 from umpteen.store import atomic_write, fingerprint
+
+if TYPE_CHECKING:
+    from umpteen.models.estimate import Estimate
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on
@@ -80,6 +83,11 @@ class Several:
 
     def __init__(self, models: Sequence[Any]):
         self.models, self.config = models, models[0].config
+
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Return what one takes, so many times over; they have the same memory, one after the other."""
+        one = self.models[0].estimate(X, Y)
+        return replace(one, seconds=len(self.models) * one.seconds)
 
     def fit(self, X: Any, Y: Any, *, label_names: Any, progress: Progress) -> Several:
         """Train all, one after the other."""
@@ -208,6 +216,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     model.fit(X, train.Y, label_names=train.labels, progress=progress)
     fit_s = time.perf_counter() - begun
     peak = _peak_mb()
+    expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
     weights = inverse_propensity(widened(train.Y, max(n_known, test.Y.shape[1])), *constants)
     scored = score(model, test, ks=KS, weights=weights, progress=progress)
@@ -222,6 +231,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
         "model_mb": round(size_of(folder) / 1e6, 3),
         "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
         "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
+        "expected": {name: round(getattr(expected, name), 3) for name in ("seconds", "memory_mb", "gpu_mb")},
     }
 
 

@@ -113,7 +113,10 @@ class _Size(NamedTuple):
 def _work(
     n_rows: int, n_labels: int, labels_per_row: float, mean_features: float, config: ModelConfig
 ) -> tuple[float, float]:
-    """Count how often a row meets sixteen labels, over all levels, and the rows of a chunk of labels."""
+    """Count how often a row meets sixteen labels, over all levels, and the rows that are copied for a chunk of labels.
+
+    One versus all, every thread reads the rows where they are.
+    """
     steps, n_parents, visits = 0.0, 1, 1.0
     for children in shape(n_labels, config.tree):
         steps += n_rows * visits * -(-children // LANES)
@@ -122,7 +125,7 @@ def _work(
     if n_parents > 1 and "man" in settle(mean_features, config.linear, config.search)[0].negatives:
         visits += config.linear.negatives_beam
     steps += n_rows * visits * -(-n_labels // (n_parents * LANES))
-    return steps, n_rows * visits / n_parents
+    return steps, n_rows * visits / n_parents if n_parents > 1 else 0.0
 
 
 def _slowdown(config: ModelConfig, n_labels: int) -> float:
