@@ -51,7 +51,7 @@ def section(found: Mapping[str, Rows]) -> str:
     for data, plan in neural.PLANS.items():
         rows = {name: found[data][name] for name in plan if name in found.get(data, {})}
         if rows:
-            parts += [f"### {data}", table(rows)]
+            parts += [part for part in (f"### {data}", table(rows), foretold(rows)) if part]
     return "\n\n".join(parts)
 
 
@@ -71,6 +71,18 @@ def table(rows: Rows) -> str:
         for name, row in rows.items()
     ]
     return report.table(HEAD, lines)
+
+
+def foretold(rows: Rows) -> str:
+    """Say how far off the estimates before training were; of rows that ran beside others, the time says nothing."""
+    known = [row for row in rows.values() if row.get("gpu_mb") and "expected" in row]
+    pairs = {
+        "seconds": [(row["expected"]["seconds"], row["fit_s"]) for row in known if row.get("at_once", 1) == 1],
+        "GPU memory": [(row["expected"]["gpu_mb"], row["gpu_mb"]) for row in known],
+    }
+    off = {name: max(max(a / b, b / a) for a, b in found) for name, found in pairs.items() if found}
+    said = " and ".join(f"{by:.1f} × in {name}" for name, by in off.items())
+    return f"Estimates before training were off by at most {said}." if said else ""
 
 
 def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[str, Mapping[str, str]]]) -> str:

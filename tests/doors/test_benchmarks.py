@@ -377,6 +377,14 @@ def test_the_pages_show_the_rows_that_were_measured():
         assert path.read_text(encoding="utf-8") == text, f"run benchmarks.neural_page: {path.name} is not up to date"
 
 
+def test_estimates_are_compared_with_what_was_measured():
+    usual = {"gpu_mb": 100.0, "fit_s": 10.0, "expected": {"seconds": 8.0, "gpu_mb": 150.0}}
+    beside = {"gpu_mb": 100.0, "fit_s": 99.0, "at_once": 4, "expected": {"seconds": 8.0, "gpu_mb": 100.0}}
+    said = neural_page.foretold({"full": usual, "lightxml": beside, "xr-linear": {"gpu_mb": None, "fit_s": 1.0}})
+    assert "1.2 × in seconds and 1.5 × in GPU memory" in said
+    assert neural_page.foretold({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
+
+
 def test_published_figures_are_read_by_column():
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     found = neural_page.published(page)
