@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = read(options.out)
     here = {name: version(name) for name in ("torch", "transformers")} | {"at_once": options.at_once}
     missing = {}
-    for folder, name in options.only:
+    for folder, name in options.rows:
         case = PLANS[folder.name][name]
         decisive = {
             "settings": _plain(case.settings), "split": options.split, "n_rows": case.n_rows,
@@ -195,7 +195,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if unknown := [folder.name for folder in options.folders if folder.name not in PLANS]:
         parser.error(f"there are rows for {', '.join(PLANS)}, but not for {unknown[0]}")
     try:
-        options.only = chosen(options.folders, options.only)
+        options.rows = chosen(options.folders, options.only)
     except ValueError as error:
         parser.error(str(error))
     return options

@@ -30,8 +30,10 @@ def test_positive_and_in_words(recipe: str, made: Made, rows: sp.csr_matrix) -> 
     of_rows = (rows, rows.toarray(), rows.toarray().tolist()) if recipe in LINEAR else ()
     for X in (made.texts, *of_rows, iter(made.texts)):
         found = estimate(recipe, X, made.lists)
-        none = ("device", "gpu_mb", *(("n_features", "n_nonzeros") if recipe in WORDLESS else ()))
-        assert {name for name, value in asdict(found).items() if not value} - {"gpu_mb"} <= set(none)
+        words = {"n_features", "n_nonzeros"} if recipe in WORDLESS else set()
+        sizes = {name: value for name, value in asdict(found).items() if name not in ("device", "gpu_mb", *words)}
+        assert all(value > 0 for value in sizes.values())
+        assert all(getattr(found, name) == 0 for name in words)
         assert (f"{found.n_features:,} features" in str(found)) == (recipe not in WORDLESS)
         assert (found.n_rows, found.n_labels) == made.Y.shape
         assert f"{len(made):,} rows" in str(found)

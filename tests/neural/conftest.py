@@ -18,6 +18,14 @@ N_TOPICS, PER_TOPIC = 4, 5
 N_LABELS = N_TOPICS * PER_TOPIC
 
 
+# Networks that learn labels in ways of their own: without an optimiser, by the rows a batch touches, and with one.
+KINDS = {
+    "full": {"net.kind": "full", "net.head_rate": 2.0},
+    "tables": {"net.levels": (3,), "net.by_row": 1, "net.beam": (3,), "net.head_rate": 0.05},
+    "cascade": {"net.levels": (3,), "net.beam": (3,), "net.head_rate": 0.05},
+}
+
+
 def make_corpus(n: int = 160, seed: int = 0) -> tuple[list[str], list[list[str]], sp.csr_matrix]:
     """Write texts of one to three labels: a word of the label, a word of its topic, and noise."""
     rng = np.random.default_rng(seed)

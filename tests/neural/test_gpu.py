@@ -10,18 +10,13 @@ import torch
 
 from umpteen.models import create
 
-from .conftest import make_corpus
+from .conftest import KINDS, make_corpus
 
-KINDS = {
-    "full": {"net.kind": "full", "net.head_rate": 2.0},
-    "tables": {"net.levels": (3,), "net.by_row": 1, "net.beam": (3,), "net.head_rate": 0.05},
-    "cascade": {"net.levels": (3,), "net.beam": (3,), "net.head_rate": 0.05},
-    "filters": {"net.reader": "cnn", "net.head_rate": 0.05},
-}
+RECORDED = KINDS | {"filters": {"net.reader": "cnn", "net.head_rate": 0.05}}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RECORDED)
 def test_recorded_steps_end_where_plain_ones_do(kind: str, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(160)
     usual = {
@@ -31,7 +26,7 @@ def test_recorded_steps_end_where_plain_ones_do(kind: str, encoder_folder: Path)
     }  # fmt: skip
 
     def scores(record: bool) -> np.ndarray:
-        model = create("cascadexml", usual | KINDS[kind] | {"net.record": record}).fit(texts, lists)
+        model = create("cascadexml", usual | RECORDED[kind] | {"net.record": record}).fit(texts, lists)
         return model.decision_function(texts)
 
     plain = scores(record=False)

@@ -23,7 +23,7 @@ from umpteen.train.course import _Average
 from umpteen.train.rows import DeviceRows
 from umpteen.tree import LabelTree
 
-from .conftest import make_corpus
+from .conftest import KINDS, make_corpus
 
 N_TEXTS, WIDTH = 5, 6
 
@@ -164,13 +164,6 @@ def test_a_step_is_that_of_the_logistic_loss(at_once: int, monkeypatch: pytest.M
     torch.testing.assert_close(net.reader.vectors[0].grad, vectors.grad)
     torch.testing.assert_close(net.weight, weight.detach() - 0.7 / WIDTH * weight.grad)
     torch.testing.assert_close(net.bias, bias.detach() - 0.7 / WIDTH * bias.grad)
-
-
-KINDS = {
-    "full": {"net.kind": "full", "net.head_rate": 2.0},
-    "tables": {"net.levels": (3,), "net.by_row": 1, "net.beam": (3,), "net.head_rate": 0.05},
-    "cascade": {"net.levels": (3,), "net.beam": (3,), "net.head_rate": 0.05},
-}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,12 +16,12 @@ FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
 
-POOLING = Form(
+_POOLING = Form(
     r"(?:last5|(?:mean|cls)(?:@\d+(?:\+\d+)*)?)",
     "mean, cls, last5, or one of the first two at layers: mean@4+8",
 )
 _POOLINGS = Form(
-    rf"(?:\s*{POOLING.pattern}\s*(?:,\s*{POOLING.pattern}\s*)*)?",
+    rf"(?:\s*{_POOLING.pattern}\s*(?:,\s*{_POOLING.pattern}\s*)*)?",
     "poolings separated by commas, such as last5 or cls@5+6,cls@8,cls@12",
 )
 
@@ -40,7 +40,7 @@ class EncoderConfig(Checked):
         "mean",
         "how tokens become one vector: mean, cls, last5 (the first token in the last five layers), or either of the "
         "first two at chosen layers, such as cls@8 or mean@4+8",
-        form=POOLING,
+        form=_POOLING,
     )
     device: str = option("auto", "where it runs", choices=("auto", "cpu", "cuda", "mps"))
     precision: str = option("auto", "bfloat16 on a GPU, else float32", choices=("auto", "float32", "bfloat16"))

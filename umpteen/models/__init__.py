@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from umpteen import store
@@ -64,7 +65,7 @@ def create(recipe: str, settings: Mapping[str, Any] | None = None) -> Model:
 def _refuse_foreign(key: str, recipe: str) -> None:
     """Say of a setting that other recipes have which ones do."""
     noun = key.partition(".")[0]
-    having = [name for name, cls in RECIPES.items() if noun in cls.config_class.__dataclass_fields__]
+    having = [name for name, cls in RECIPES.items() if any(spec.name == noun for spec in fields(cls.config_class))]
     if having and recipe not in having:
         raise BadConfig(f"{recipe} has no setting '{key}'; those that have are {', '.join(having)}")
 

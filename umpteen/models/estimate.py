@@ -26,7 +26,7 @@ from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
 from umpteen.models.footprint import Encoder, batch_size, footprint, reading_part
 from umpteen.models.inputs import is_texts
-from umpteen.models.training import settled_net
+from umpteen.models.training import settled_net, uses_words
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
 # Measured on one core of a 2024 server processor; other machines differ by a factor of two either way.
@@ -142,11 +142,8 @@ def _size_of_rows(X: Any) -> _Size:
 
 
 def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> _Size:
-    """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new.
-
-    A network without clusters and ranker makes no rows of them.
-    """
-    if isinstance(config, NetModelConfig) and not config.ranker and len(network_levels(n_labels, config.net)) == 1:
+    """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
+    if isinstance(config, NetModelConfig) and not uses_words(config, n_labels):
         return _Size(0, 0, 0.0)
     sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0

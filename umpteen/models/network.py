@@ -40,6 +40,7 @@ from umpteen.models.training import (
     settled_net,
     tree_arrays,
     tree_from,
+    uses_words,
 )  # fmt: skip
 from umpteen.models.weighing import USUAL
 from umpteen.shortlist import TopK
@@ -102,9 +103,9 @@ class NetModel(EncodedModel):
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         config = settled_net(self.config, matrix)
-        if config.ranker or (tree is None and len(network_levels(matrix.shape[1], config.net)) > 1):
+        if config.ranker or (tree is None and uses_words(config, matrix.shape[1])):
             tfidf, features = fit_tfidf(X, matrix, config, progress)
-        else:  # words are for clusters and rankers
+        else:
             check_trainable(X, matrix)
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()

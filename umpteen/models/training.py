@@ -25,7 +25,7 @@ from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput
 from umpteen.heads import LinearTree, settle, train
 from umpteen.store import Checkpoint, fingerprint
-from umpteen.tree import FEW_LABELS, LabelTree, both, build, pifa, pifa_dense
+from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
 
 AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
 
@@ -130,6 +130,11 @@ def settled_net(config: NetModelConfig, targets: sp.csr_matrix) -> NetModelConfi
     """Replace ``auto`` in the settings of a network by what suits the labels (texts, labels)."""
     n_labels = max(np.count_nonzero(targets.getnnz(axis=0)), 1)
     return replace(config, net=config.net.settled(targets.nnz / n_labels))
+
+
+def uses_words(config: NetModelConfig, n_labels: int) -> bool:
+    """Return whether a network needs tf-idf rows: for a ranker, or to cluster the labels of its levels."""
+    return config.ranker or len(network_levels(n_labels, config.net)) > 1
 
 
 def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
