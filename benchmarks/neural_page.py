@@ -47,12 +47,14 @@ def pages(found: Mapping[str, Rows], docs: Path) -> dict[Path, str]:
 
 
 def section(found: Mapping[str, Rows]) -> str:
-    """Render the table of each dataset, rows in the order of the plan."""
+    """Render the table of each dataset, rows in the order of the plan; those of a part of its texts by themselves."""
     parts = []
     for data, plan in neural.PLANS.items():
-        rows = {name: found[data][name] for name in plan if name in found.get(data, {})}
-        if rows:
-            parts += [part for part in (f"### {data}", table(rows), foretold(rows)) if part]
+        known = {name: found[data][name] for name in plan if name in found.get(data, {})}
+        for n_rows in dict.fromkeys(plan[name].n_rows for name in known):
+            rows = {name: row for name, row in known.items() if plan[name].n_rows == n_rows}
+            title = data if n_rows is None else f"{data}, the first {n_rows:,} texts"
+            parts += [part for part in (f"### {title}", table(rows), foretold(rows)) if part]
     return "\n\n".join(parts)
 
 
@@ -78,7 +80,7 @@ def foretold(rows: Rows) -> str:
     """Say how far off the estimates before training were; of rows that ran beside others, the time says nothing."""
     known = [row for row in rows.values() if row.get("gpu_mb") and "expected" in row]
     pairs = {
-        "seconds": [(row["expected"]["seconds"], row["fit_s"]) for row in known if row.get("at_once", 1) == 1],
+        "seconds": [(row["expected"]["seconds"], row["fit_s"]) for row in known if not plot.ran_beside_others(row)],
         "GPU memory": [(row["expected"]["gpu_mb"], row["gpu_mb"]) for row in known],
     }
     off = {name: max(max(a / b, b / a) for a, b in found) for name, found in pairs.items() if found}
@@ -124,12 +126,15 @@ def published(page: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
 
 
 def draw(found: Mapping[str, Rows], path: Path) -> None:
-    """Draw P@5 against the time of training, a panel for each dataset."""
+    """Draw P@5 against the time of training, a panel for each dataset; rows that saw all its texts."""
     import matplotlib
 
     matplotlib.use("Agg")  # it can measure names, and writes the picture as SVG too
     import matplotlib.pyplot as plt
 
+    found = {
+        data: {name: row for name, row in rows.items() if row.get("n_rows") is None} for data, rows in found.items()
+    }
     style = {"svg.hashsalt": "umpteen", "svg.fonttype": "none", "font.size": 10}
     with plt.rc_context(style):
         canvas, axes = plt.subplots(1, len(found), figsize=(5.6 * len(found), 4.2), layout="constrained", squeeze=False)
@@ -145,7 +150,7 @@ def draw(found: Mapping[str, Rows], path: Path) -> None:
 
 
 def _seconds(row: Mapping[str, Any]) -> str:
-    return report.number(row["fit_s"], 0) + ("\\*" if row.get("at_once", 1) > 1 else "")
+    return report.number(row["fit_s"], 0) + ("\\*" if plot.ran_beside_others(row) else "")
 
 
 def _recipe(name: str) -> str:

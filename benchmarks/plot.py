@@ -76,7 +76,7 @@ def draw(summary: Summary, plans: Sequence[DatasetPlan], path: Path) -> None:
 
 
 def scatter(axis: Any, title: str, rows: Mapping[str, Row]) -> None:
-    """Draw a point for each row that has both figures."""
+    """Draw a point for each row that has both figures, a hollow one if it ran beside others and took longer for it."""
     points = _points(rows)
     axis.set_title(title, fontsize=11, fontweight="bold")
     axis.set_xlabel("fit, seconds (log scale)")
@@ -93,7 +93,9 @@ def scatter(axis: Any, title: str, rows: Mapping[str, Row]) -> None:
     axis.set_xlim(min(times) / 1.8, max(times) * 1.8)
     axis.set_ylim(bottom - 1.2 * margin, above + 2.0 * margin)
     for name, point in points.items():
-        axis.scatter(*point, s=60, color=_OURS if name.startswith("umpteen") else _THEIRS, zorder=3)
+        color = _OURS if name.startswith("umpteen") else _THEIRS
+        inside = "white" if ran_beside_others(rows[name]) else color
+        axis.scatter(*point, s=60, facecolor=inside, edgecolor=color, linewidth=1.5, zorder=3)
 
 
 def label(axis: Any, rows: Mapping[str, Row]) -> None:
@@ -121,6 +123,11 @@ def label(axis: Any, rows: Mapping[str, Row]) -> None:
             if is_inside and is_free:
                 break
         boxes.append(box)
+
+
+def ran_beside_others(row: Row) -> bool:
+    """Say whether other rows were measured on the machine at the same time."""
+    return row.get("at_once", 1) > 1
 
 
 def _points(rows: Mapping[str, Row]) -> dict[str, tuple[float, float]]:
