@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
-from umpteen.models.estimate import Estimate
+from umpteen.models.estimate import Estimate, Size, _ranking
 from umpteen.tree import LabelTree
 
 from .conftest import LINEAR, N_LABELS, Made
@@ -70,6 +70,28 @@ def test_more_trees_take_more_and_threads_less(linear_recipe: str, made: Made, r
     assert estimate(linear_recipe, rows, made.Y, trees=1, threads=4).seconds < base.seconds
 
 
+def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
+    size = Size(n_features=1_000, n_nonzeros=10_000, n_bytes=0.0)
+    configs = [
+        create("xr-transformer", {"threads": 1, "encoder.name": "some/model", "features": features}).config
+        for features in ("tfidf", "both")
+    ]
+    words, both = (_ranking(size, 1_000, 50, 2.0, config) for config in configs)
+    assert both.seconds > 3 * words.seconds  # 768 numbers more
+    assert both.n_bytes - words.n_bytes >= 2 * 4 * 768 * 1_000
+
+
+@pytest.mark.parametrize(("pooling", "n_states"), [("mean", 1), ("mean@6+12", 13)])
+def test_states_that_are_read_at_the_end_are_counted(made: Made, pooling: str, n_states: int) -> None:
+    from umpteen.models.footprint import Encoder, footprint
+
+    settings = {"net.pooling": pooling, "net.kind": "full", "net.begin": "texts", "net.batch_size": 1}
+    config = create("full", settings | {"encoder.name": "some/model"}).config
+    found = footprint(Encoder(12, 384), 1_000_000, 2, config, "cuda")
+    weights = 16 * (12 * 12 * 384**2 + 30_522 * 384)
+    assert found - weights == pytest.approx(262_144 * 384 * (4 * n_states + 24), rel=1e-3)
+
+
 # With an encoder
 
 
@@ -83,10 +105,13 @@ def on_cpu(made: Made, **settings: Any) -> Estimate:
 def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
     """Two operations per parameter and token: once to embed before and after, three times for every epoch."""
     alone = on_cpu(made, features="tfidf")
-    found = on_cpu(made, encoder__tokens=100, finetune__epochs=(1.0, 4.0), finetune__levels=(8,))
+    less, found = (
+        on_cpu(made, encoder__tokens=n, finetune__epochs=(1.0, 4.0), finetune__levels=(8,)) for n in (40, 100)
+    )
     passes = 3 * (1 + 4) + 2 + 1
-    expected = 600 * 100 * 2 * (12 * 12 * 768**2) * passes / 25e9
-    assert found.seconds - alone.seconds == pytest.approx(expected)
+    expected = 600 * (100 - 40) * 2 * (12 * 12 * 768**2) * passes / 25e9
+    assert found.seconds - less.seconds == pytest.approx(expected)
+    assert alone.seconds < less.seconds
     assert (alone.device, found.device) == ("", "cpu")
     assert "with the encoder on cpu" in str(found)
     assert "encoder" not in str(alone)

@@ -67,6 +67,16 @@ def test_training_batches_hold_every_text_once(lengths: np.ndarray, size: int) -
     assert all(1 <= len(batch) <= size for batch in batches)
 
 
+@settings(max_examples=60, deadline=None)
+@given(lengths_of, st.integers(1, 200))
+def test_what_is_cut_for_memory_fits_when_it_is_padded(lengths: np.ndarray, budget: int) -> None:
+    flat = FlatTokens(Tokens.of([[1] * n for n in lengths]), torch.device("cpu"), pad=0)
+    rows = np.arange(len(lengths))[::2]
+    batches = list(flat.cut(rows, budget))
+    assert sorted(i for batch in batches for i in batch) == rows.tolist()
+    assert all(len(batch) == 1 or flat.batch(batch).ids.numel() <= budget for batch in batches)
+
+
 def test_a_padded_batch_holds_its_tokens() -> None:
     flat = FlatTokens(Tokens.of([[5, 6, 7], [8], list(range(1, 9))]), torch.device("cpu"), pad=9)
     batch = flat.batch(np.array([0, 1]))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
-from umpteen.heads import Level, LinearTree, auto, fit, settle, train
+from umpteen.heads import Level, LinearTree, auto, fit, linear, settle, train
 from umpteen.heads.pack import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
@@ -272,6 +272,17 @@ def test_a_dense_block_equals_the_same_columns_sparse(small):
         np.testing.assert_allclose(one.bias, two.bias, atol=0.02)
     head = LinearTree.pack(apart, tree, 19, SEARCH)
     np.testing.assert_allclose(head.topk(Rows.of(X, block), 5).scores, head.topk(Rows.of(joined), 5).scores, rtol=1e-4)
+
+
+def test_rows_with_a_dense_block_are_searched_some_at_a_time(small, monkeypatch):
+    X, Y, tree = small
+    rows = Rows.of(X, np.random.default_rng(2).normal(0, 0.5, (40, 4)).astype(np.float32))
+    head = LinearTree.pack(train(rows, Y, tree, LinearConfig(), SEARCH), tree, 19, SEARCH)
+    at_once = head.topk(rows, 5)
+    monkeypatch.setattr(linear, "_WIDENED_AT_ONCE", 7)
+    in_turn = head.topk(rows, 5)
+    assert in_turn.labels.tolist() == at_once.labels.tolist()
+    np.testing.assert_allclose(in_turn.scores, at_once.scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("negatives", "stages"), [("tfn", ["3 levels"]), ("tfn+man", ["2 levels", "level 3 of 3"])])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umpteen import __version__
-from umpteen.cli.evaluation import score, widened
+from umpteen.cli.evaluation import score, shortlist_recall, widened
 from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import rows_of, size_of
 from umpteen.config import describe, to_dict
@@ -220,6 +220,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
     weights = inverse_propensity(widened(train.Y, max(n_known, test.Y.shape[1])), *constants)
     scored = score(model, test, ks=KS, weights=weights, progress=progress)
+    recall = shortlist_recall(model, test, test.Y[:, :n_known], None, progress)
     model.save(folder)
     return {
         "recipe": model.config.recipe,
@@ -231,6 +232,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
         "model_mb": round(size_of(folder) / 1e6, 3),
         "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
         "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
+        "shortlist_recall": [round(value, 2) for value in recall],
         "expected": {name: round(getattr(expected, name), 3) for name in ("seconds", "memory_mb", "gpu_mb")},
     }
 

@@ -6,6 +6,7 @@ The two are kept apart because dense columns in a sparse matrix waste memory and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    def between(self, first: int, last: int) -> Rows:
+        """Return some rows that follow each other; nothing is copied but where they begin."""
+        low, high = self.indptr[first], self.indptr[last]
+        dense = self.dense[first:last] if self.n_dense else self.dense
+        return Rows(
+            self.indptr[first : last + 1] - low, self.indices[low:high], self.data[low:high], self.n_sparse, dense
+        )
+
     @property
     def n_features(self) -> int:
         """Number of columns, sparse and dense."""
@@ -87,6 +96,11 @@ class Rows:
     def mean_features(self) -> float:
         """How many features a row has on average."""
         return len(self.indices) / max(len(self), 1) + self.n_dense
+
+    @cached_property
+    def dense_squares(self) -> np.ndarray:
+        """The squared length of each dense row, worked out once: chunks of rows would have to be copied for it."""
+        return np.einsum("ij,ij->i", self.dense, self.dense)
 
     @property
     def triplet(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -135,7 +135,7 @@ class Encoder:
         self.model.eval()
         try:
             with torch.inference_mode(), self.autocast(), explained_memory():
-                for batch in by_budget(tokens.lengths, budget):
+                for batch in flat.cut(np.arange(len(tokens)), budget):
                     out[batch] = F.normalize(self(*flat.batch(batch)).float(), dim=1).cpu().numpy()
                     done += len(batch)
                     progress(stage, done, len(tokens))
@@ -188,10 +188,18 @@ class FlatTokens:
         self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(device)
         self.lengths, self.pad, self.device = tokens.lengths, pad, device
 
+    def cut(self, rows: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+        """Yield some texts from short to long, in batches that padded hold at most ``budget`` tokens."""
+        lengths = self.lengths[rows]
+        width_of = np.array([self._width(length) for length in range(int(lengths.max(initial=0)) + 1)])
+        return (rows[some] for some in by_budget(lengths, budget, width_of[lengths]))
+
+    def _width(self, longest: int) -> int:
+        return padded(max(longest, 1), is_recorded=self.device.type == "cuda")
+
     def batch(self, rows: np.ndarray) -> Batch:
         """Return the tokens of some texts, padded to one length."""
-        longest = max(int(self.lengths[rows].max(initial=0)), 1)
-        width = padded(longest, is_recorded=self.device.type == "cuda")
+        width = self._width(int(self.lengths[rows].max(initial=0)))
         chosen = torch.from_numpy(rows).to(self.device)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
         at = first + torch.arange(width, device=self.device)  # (rows, width)

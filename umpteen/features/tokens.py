@@ -107,17 +107,24 @@ def endless_batches(lengths: np.ndarray, size: int, *seed: int) -> Iterator[np.n
         yield from training_batches(lengths, size, np.random.default_rng((*seed, epoch)))
 
 
-def by_budget(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None) -> Iterator[np.ndarray]:
     """Yield all texts from short to long, in batches that padded hold at most ``budget`` tokens.
+
+    ``widths`` is what each text is padded to where it is the longest, its length if not given.
 
     Examples
     --------
     >>> [batch.tolist() for batch in by_budget(np.array([5, 2, 9, 2]), 10)]
     [[1, 3], [0], [2]]
+    >>> [batch.tolist() for batch in by_budget(np.array([5, 2, 9, 2]), 10, np.array([8, 8, 16, 8]))]
+    [[1], [3], [0], [2]]
     """
     order = np.argsort(lengths, kind="stable")
+    wide = np.maximum((lengths if widths is None else widths)[order], 1)
     first = 0
-    for last in range(1, len(order) + 1):
-        if last == len(order) or (last + 1 - first) * max(int(lengths[order[last]]), 1) > budget:
-            yield order[first:last]
-            first = last
+    while first < len(order):
+        ahead = wide[first : first + max(budget, 1)]
+        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of a batch that ends here
+        last = first + max(1, int(np.searchsorted(held, budget, side="right")))
+        yield order[first:last]
+        first = last

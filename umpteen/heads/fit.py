@@ -221,7 +221,7 @@ class _Chunk:
         """Copy some rows, their features numbered anew; features of a single row are set apart."""
         ptr, ids, values, features, square, private, *alone = lazy.solve.gather(some, *rows.triplet, local)
         if rows.n_dense:
-            square += np.einsum("ij,ij->i", rows.dense[some], rows.dense[some])
+            square += rows.dense_squares[some]
         return cls._of(rows, some, (ptr, ids, values), square, private, tuple(alone), features)
 
     @classmethod

@@ -25,6 +25,7 @@ Triplet = tuple[np.ndarray, ...]
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
+_WIDENED_AT_ONCE = 32_768  # rows with a dense block that are searched at a time: they are copied
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 
 
@@ -81,6 +82,11 @@ class LinearTree:
         threads: int = 1,
     ) -> TopK:
         """Return the k best nodes of the last level, in the level's own numbering."""
+        if rows.n_dense and len(rows) > _WIDENED_AT_ONCE:
+            starts = range(0, len(rows), _WIDENED_AT_ONCE)
+            blocks = (rows.between(first, min(first + _WIDENED_AT_ONCE, len(rows))) for first in starts)
+            tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
+            return TopK(np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops]))
         beams = self._beams(beam, k)
         flags = np.empty(0, np.uint8) if allowed is None else allowed
         n = len(rows)
@@ -325,7 +331,10 @@ class LinearTree:
             raise BadInput(f"X has {rows.n_features} features, but the model was trained with {self.n_features}")
         if not rows.n_dense:
             return rows.triplet
-        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, sp.csr_matrix(rows.dense)]))).triplet
+        n, d = rows.dense.shape
+        columns, ptr = np.tile(np.arange(d, dtype=np.int32), n), np.arange(0, n * d + 1, d)
+        dense = sp.csr_matrix((rows.dense.ravel(), columns, ptr), shape=(n, d))
+        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, dense]))).triplet
 
 
 def _cuts(n: int, threads: int) -> np.ndarray:

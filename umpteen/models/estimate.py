@@ -29,15 +29,23 @@ from umpteen.models.inputs import is_texts
 from umpteen.models.training import settled_net, uses_words
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
-# Measured on one core of a 2024 server processor; other machines differ by a factor of two either way.
-_SECONDS_PER_LANE_STEP = 3e-9  # one feature against sixteen labels, product and update
+# Measured on cores of a 2024 server processor; other machines differ by a factor of two either way.
+_SECONDS_PER_STEP = 2.3e-7  # one row against sixteen labels: what does not depend on its features
+_SECONDS_PER_FEATURE = 1.8e-9  # and for each feature, product and update
 _SWEEPS = 6  # row steps per row until the solver stops, typical
-_BYTES_PER_SECOND = 25e6  # text that one core turns into tf-idf rows
+_BYTES_PER_SECOND = 50e6  # text that one core turns into tf-idf rows
+_SECONDS_PER_TEXT = 5e-6  # and for each text
+_SECONDS_PER_ADDED = 1e-8  # a feature of a text added to the vector of a label
+_SECONDS_PER_HALVED = 9e-8  # a feature of a label, each time that labels are halved
+_SHARED = 0.8  # threads to this power are as good as so many cores
 _LOGISTIC = 2.5  # how much slower than the squared hinge
 _UNBALANCED = 2.0  # a few chunks hold most of the labels
 _ONE_VERSUS_ALL = 2.5  # weights over all features do not stay in cache
-_BYTES_PER_WEIGHT = 3.0  # in the packed model
-_WEIGHTS_PER_NONZERO = 60.0  # most a label keeps for each feature of a typical row
+_BYTES_PER_NONZERO = 8.0
+_BYTES_PER_WEIGHT = 24.0  # feature, label and value, once in parts and once put together
+_BYTES_PER_PACKED = 3.0  # in a tree that is done
+_WEIGHTS_PER_LABEL = 10.0  # most that are kept, divided by the square of the threshold
+_REPEATED = 1_000.0  # words of a text of which half were there before
 _SAMPLE = 1_000  # texts looked at
 _CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
 _BERT_BASE = Encoder(12, 768)  # taken for an encoder whose config is not here yet
@@ -84,30 +92,83 @@ class Estimate:
         size = _size_of_texts(X, n_labels, config) if is_texts(X) else _size_of_rows(X)
         check_rows_match(X, Y)
         config = settled_net(config, Y) if isinstance(config, NetModelConfig) else config
-        threads = n_threads(config.threads)
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
-        per_row = size.n_nonzeros / max(n_rows, 1)
-        steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row, config)
-        training = config.trees * steps * per_row * _SWEEPS * _SECONDS_PER_LANE_STEP * _slowdown(config, n_labels)
-        if isinstance(config, NetModelConfig) and not config.ranker:
-            training, rows_per_chunk, labels_per_row = 0.0, 0.0, 0.0
-        reading = size.n_bytes / _BYTES_PER_SECOND
-        held = threads * (4 * LANES * (size.n_features + n_rows) + 8 * per_row * rows_per_chunk)
-        weights = min(size.n_nonzeros * labels_per_row, _WEIGHTS_PER_NONZERO * n_labels * per_row)
-        texts = 12.0 * size.n_nonzeros if size.n_bytes else 0.0
-        memory = held + config.trees * weights * _BYTES_PER_WEIGHT + texts
-        seconds = (reading + training) / threads
-        finetuning = _finetuning(X, n_labels, config)
+        parts = [_reading(size, n_rows, config), _finetuning(X, n_labels, config)]
+        if size.n_features:
+            parts.append(_clustering(size, n_rows, n_labels, labels_per_row, config))
+        if not isinstance(config, NetModelConfig) or config.ranker:
+            parts.append(_ranking(size, n_rows, n_labels, labels_per_row, config))
         return cls(
-            n_rows, size.n_features, size.n_nonzeros, n_labels, (memory + finetuning.n_bytes) / 1e6,
-            seconds + finetuning.seconds, finetuning.device, finetuning.gpu_bytes / 1e6,
+            n_rows, size.n_features, size.n_nonzeros, n_labels,
+            memory_mb=sum(part.n_bytes for part in parts) / 1e6,
+            seconds=sum(part.seconds for part in parts),
+            device="".join(part.device for part in parts),
+            gpu_mb=sum(part.gpu_bytes for part in parts) / 1e6,
         )  # fmt: skip
 
 
-class _Size(NamedTuple):
+class _Part(NamedTuple):
+    """What one part of the work takes."""
+
+    seconds: float
+    n_bytes: float
+    gpu_bytes: float = 0.0
+    device: str = ""
+
+
+class Size(NamedTuple):
+    """How much there is to learn from."""
+
     n_features: int
     n_nonzeros: int
     n_bytes: float  # of text still to be turned into rows
+
+
+def _reading(size: Size, n_rows: int, config: ModelConfig) -> _Part:
+    """Guess what it takes to turn texts into tf-idf rows."""
+    if not size.n_bytes:
+        return _Part(0.0, 0.0)
+    work = size.n_bytes / _BYTES_PER_SECOND + n_rows * _SECONDS_PER_TEXT
+    return _Part(work / _cores(config), _BYTES_PER_NONZERO * size.n_nonzeros)
+
+
+def _clustering(size: Size, n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> _Part:
+    """Guess what it takes to add up the texts of each label, and to cluster the labels."""
+    if isinstance(config, NetModelConfig) and not config.ranker:
+        n_clusters = float(network_levels(n_labels, config.net)[:-1][-1])
+    else:
+        n_clusters = float(np.prod(shape(n_labels, config.tree)))
+    added = size.n_nonzeros * labels_per_row
+    kept = min(added, float(n_labels) * config.tree.max_features)
+    work = added * _SECONDS_PER_ADDED + kept * np.log2(max(n_clusters, 1.0)) * _SECONDS_PER_HALVED
+    return _Part(config.trees * work / _cores(config) if n_clusters > 1 else 0.0, 0.0)
+
+
+def _ranking(size: Size, n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> _Part:
+    """Guess what it takes to train the trees of a linear model, or of the ranker on words and vectors."""
+    n_dense = _n_dense(config)
+    per_row = size.n_nonzeros / max(n_rows, 1)
+    steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row + n_dense, config)
+    each = _SECONDS_PER_STEP + (per_row + n_dense) * _SECONDS_PER_FEATURE
+    work = config.trees * steps * _SWEEPS * each * _slowdown(config, n_labels)
+    kept = _WEIGHTS_PER_LABEL / max(config.linear.threshold, 0.01) ** 2
+    weights = n_labels * n_dense + min(size.n_nonzeros * labels_per_row, kept * n_labels)
+    held = 4 * LANES * (size.n_features + n_rows) + _BYTES_PER_NONZERO * per_row * rows_per_chunk
+    vectors = 8.0 * n_dense * n_rows  # as they are, and as they count beside the words
+    memory = n_threads(config.threads) * held + vectors
+    memory += weights * (_BYTES_PER_WEIGHT + config.trees * _BYTES_PER_PACKED)
+    return _Part(work / _cores(config), memory)
+
+
+def _n_dense(config: ModelConfig) -> int:
+    """Return the length of the vector that a ranker sees beside the words."""
+    if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
+        return 0
+    return _size_of_encoder(config.encoder).width
+
+
+def _cores(config: ModelConfig) -> float:
+    return n_threads(config.threads) ** _SHARED
 
 
 def _work(
@@ -134,23 +195,24 @@ def _slowdown(config: ModelConfig, n_labels: int) -> float:
     return of_loss * {"unbalanced": _UNBALANCED, "none": _ONE_VERSUS_ALL}.get(kind, 1.0)
 
 
-def _size_of_rows(X: Any) -> _Size:
+def _size_of_rows(X: Any) -> Size:
     if sp.issparse(X):
-        return _Size(int(X.shape[1]), int(X.nnz), 0.0)
+        return Size(int(X.shape[1]), int(X.nnz), 0.0)
     array = np.asarray(X)
-    return _Size(int(array.shape[1]) if array.ndim == 2 else 1, int(np.count_nonzero(array)), 0.0)
+    return Size(int(array.shape[1]) if array.ndim == 2 else 1, int(np.count_nonzero(array)), 0.0)
 
 
-def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> _Size:
+def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> Size:
     """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
     if isinstance(config, NetModelConfig) and not uses_words(config, n_labels):
-        return _Size(0, 0, 0.0)
+        return Size(0, 0, 0.0)
     sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0
     lengths = config.tfidf.ngram_max - config.tfidf.ngram_min + 1
-    total = int(mean / 6.0 * lengths * 0.7 * n_texts)
+    words = mean / 6.0
+    total = int(words / (1.0 + words / _REPEATED) * lengths * 0.7 * n_texts)
     n_features = min(config.tfidf.max_features or total, max(total // 4, 1))
-    return _Size(n_features, total, mean * n_texts * lengths)
+    return Size(n_features, total, mean * n_texts * lengths)
 
 
 def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
@@ -159,17 +221,10 @@ def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
     return lengths, len(texts) if isinstance(texts, Sized) else len(lengths)
 
 
-class _Finetuning(NamedTuple):
-    seconds: float
-    n_bytes: float
-    gpu_bytes: float
-    device: str
-
-
-def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
+def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
     """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
     if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
-        return _Finetuning(0.0, 0.0, 0.0, "")
+        return _Part(0.0, 0.0)
     sample, n_texts = _sample(X)
     tokens = n_texts * float(np.mean([min(config.encoder.tokens, n / _CHARACTERS_PER_TOKEN) for n in sample] or [0.0]))
     encoder = _size_of_encoder(config.encoder)
@@ -181,7 +236,7 @@ def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Finetuning:
     held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
     held += _LIBRARIES[device]
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
-    return _Finetuning(work + waits, on_cpu, on_gpu, device)
+    return _Part(work + waits, on_cpu, on_gpu, device)
 
 
 def _passes(n_labels: int, config: ModelConfig) -> float:

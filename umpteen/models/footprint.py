@@ -24,7 +24,9 @@ BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of a
 _BYTES_PER_ROW_STEPPED = 4.0  # the weight alone
 _BYTES_PER_SHORT = 2.0
 _BYTES_PER_STATE = {"cuda": 42.0, "mps": 84.0, "cpu": 84.0}  # of a token in a layer, for each unit of width
-_BYTES_PER_READ = {"cuda": 5.0, "mps": 6.0, "cpu": 6.0}  # likewise where nothing is learned
+_BYTES_PER_KEPT = 4.0  # likewise where nothing is learned, of a layer whose states are read
+_BYTES_PER_PASSING = 24.0  # and of the layer that is at work
+_BYTES_PER_ATTENDED = 8.0  # a token of a text that a node attends to, and a number of what it sees
 _BYTES_PER_SUM = 6.0  # a sum in full, and the short float that it becomes
 _BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
 _BYTES_PER_SCORE = 16.0
@@ -53,7 +55,9 @@ def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConf
     tokens = min(batch_size(config) * config.encoder.tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
     training = activations + scorers(n_labels, encoder.width, config)
-    first = max(_first_scorers(n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device))
+    first = max(
+        _first_scorers(encoder, n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device)
+    )
     return BYTES_PER_PARAMETER * weights + max(training, first)
 
 
@@ -71,21 +75,25 @@ def batch_size(config: EncodedConfig) -> int:
 
 
 def _reading(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
-    """Return the bytes of a pass in which the scorers of a network begin: states of every layer, and sums of texts."""
-    if not isinstance(config, NetModelConfig) or not config.net.begins_with_texts:
+    """Return the bytes of a pass in which texts are read and nothing learns, and sums of texts where scorers begin."""
+    is_net = isinstance(config, NetModelConfig)
+    if is_net and not (config.net.begins_with_texts or config.ranker):
         return 0.0
+    pooling = config.net.pooling if is_net else config.encoder.pooling
+    n_kept = 1 if pooling in ("mean", "cls") else encoder.layers + 1
     at_once = FEWER_IN_TRAINING * config.encoder.batch_tokens or TOKENS_AT_ONCE[device]
     tokens = min(n_texts * config.encoder.tokens, at_once)
-    sums = _BYTES_PER_SUM * n_labels * encoder.width if config.net.kind == "full" else 0.0
-    return tokens * (encoder.layers + 1) * encoder.width * _BYTES_PER_READ[device] + sums
+    sums = _BYTES_PER_SUM * n_labels * encoder.width if is_net and config.net.kind == "full" else 0.0
+    return tokens * encoder.width * (n_kept * _BYTES_PER_KEPT + _BYTES_PER_PASSING) + sums
 
 
-def _first_scorers(n_texts: int, n_labels: int, config: EncodedConfig) -> float:
-    """Return the bytes of the solver that resolutions begin with."""
+def _first_scorers(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig) -> float:
+    """Return the bytes of the solver that resolutions begin with: all texts, twice, and scores of a node's children."""
     if not isinstance(config, NeuralConfig) or not config.finetune.bootstrap:
         return 0.0
-    size = max(resolutions(n_labels, config.finetune), default=0)
-    return n_texts * min(size, LABELS_SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE
+    sizes = resolutions(n_labels, config.finetune)
+    widest = max((-(-size // above) for above, size in zip((1, *sizes), sizes, strict=False)), default=0)
+    return n_texts * (8.0 * encoder.width + min(widest, LABELS_SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE)
 
 
 def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
@@ -98,19 +106,23 @@ def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
             )
         sizes = network_levels(n_labels, net)
         flags = net.batch_size * sum(sizes) * _BYTES_PER_FLAG
-        return flags + sum(_level(level, sizes, width, net) for level in range(len(sizes)))
+        return flags + sum(_level(level, sizes, width, config.encoder.tokens, net) for level in range(len(sizes)))
     if isinstance(config, NeuralConfig):
         size = max(resolutions(n_labels, config.finetune), default=0)
         return size * (BYTES_PER_PARAMETER * width + config.finetune.batch_size * _BYTES_PER_SCORE)
     return 0.0
 
 
-def _level(level: int, sizes: tuple[int, ...], width: int, net: NetConfig) -> float:
+def _level(level: int, sizes: tuple[int, ...], width: int, tokens: int, net: NetConfig) -> float:
     """Return what one level of a network takes."""
     size, wide = sizes[level], _width(level, len(sizes), width, net)
+    candidates = net.batch_size * (
+        size if not level else min(net.at(net.beam, level - 1) * -(-size // sizes[level - 1]), size)
+    )
+    if net.reader == "lstm":
+        return size * BYTES_PER_PARAMETER * wide + candidates * (tokens + wide) * _BYTES_PER_ATTENDED
     if not level:
-        return size * (BYTES_PER_PARAMETER * wide + net.batch_size * _BYTES_PER_SCORE)
-    candidates = net.batch_size * min(net.at(net.beam, level - 1) * -(-size // sizes[level - 1]), size)
+        return size * BYTES_PER_PARAMETER * wide + candidates * _BYTES_PER_SCORE
     if net.steps_rows(level, size):
         return size * (_BYTES_PER_ROW_STEPPED * wide + 8.0) + candidates * _BYTES_PER_SCORE
     return size * BYTES_PER_PARAMETER * wide + candidates * (_BYTES_PER_GATHERED * wide + _BYTES_PER_SCORE)

@@ -15,7 +15,7 @@ from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
-from umpteen.features.tokens import Tokens, by_budget
+from umpteen.features.tokens import Tokens
 from umpteen.nets.begin import Spread, discriminants
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full
@@ -233,7 +233,7 @@ class Network:
                     yield some, self._read_in_full(partial(self._vectors_at, texts, some))
             return
         flat, longest = FlatTokens(texts, self.encoder.device, self.encoder.pad), int(texts.lengths.max(initial=1))
-        for rows in by_budget(texts.lengths, self.encoder.budget):
+        for rows in flat.cut(np.arange(len(texts)), self.encoder.budget):
             for some in self._pieces(rows, candidates, longest):
                 yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
 

@@ -28,7 +28,8 @@ class Layers(torch.nn.Module):
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
         """Return the vectors (texts, width) of each level."""
-        states = self.encoder.states(ids, mask)
+        every = not all(pooling.is_last_only for pooling in self.poolings)
+        states = self.encoder.states(ids, mask, every=every)
         return [pooling(states, ids, mask) for pooling in self.poolings]
 
 

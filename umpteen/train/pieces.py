@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from umpteen.features.encoder import Encoder, FlatTokens
-from umpteen.features.tokens import by_budget
 from umpteen.train.graphs import Inputs, Recorder, own_stream
 
 
@@ -41,7 +40,7 @@ class Pieces:
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
         """Return the loss of a batch of texts; their gradients are added."""
-        pieces = [rows[piece] for piece in by_budget(self.flat.lengths[rows], self.encoder.training_budget)]
+        pieces = list(self.flat.cut(rows, self.encoder.training_budget))
         if len(pieces) == 1:
             return self.recorder(*self._inputs(pieces[0], rows))
         total = torch.zeros((), device=self.encoder.device)
