@@ -714,6 +714,26 @@ def test_changed_data_are_measured_again(data: Path, tmp_path: Path) -> None:
     assert job.key != before
 
 
+def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
+    data: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+    from umpteen.cli.benchmark import _measure_job
+
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", _measure_job)
+    words = ["--encoder", encoder_folder, "--device", "cpu", "--net.epochs", "1", "--encoder.tokens", "16", "--json"]
+    found = {}
+    for beam in (1, 2):
+        levels = ["--net.levels", "2", "--net.few_labels", "0", "--net.beam", str(beam)]
+        result = run("bench", data, "--recipes", "cascadexml", *words, *levels, "--quiet")
+        assert result.exit_code == 0, result.output
+        (row,) = json.loads(result.stdout)
+        (found[beam],) = row["shortlist_recall"]
+    assert found[1] < found[2] == 100.0
+
+
 def test_bench_goes_on_where_it_was_and_lets_models_vote(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
