@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from benchmarks import bars, jobs, neural, neural_page, plan, plot, prepare, report, run, summary
+import umpteen
+from benchmarks import bars, jobs, many_labels, neural, neural_page, plan, plot, prepare, report, run, summary
 from umpteen.cli.benchmark import COLUMNS, BenchFailed, members
 from umpteen.models import create
 
@@ -383,6 +384,17 @@ def test_estimates_are_compared_with_what_was_measured():
     said = neural_page.foretold({"full": usual, "lightxml": beside, "xr-linear": {"gpu_mb": None, "fit_s": 1.0}})
     assert "1.2 × in seconds and 1.5 × in GPU memory" in said
     assert neural_page.foretold({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
+
+
+def test_of_many_labels_each_belongs_to_one_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(many_labels, "_TEST", 3)
+    many_labels.make(tmp_path, 50, 15)
+    train = umpteen.read(tmp_path, "train")
+    assert train.Y.shape == (4, 50)
+    assert (train.Y.getnnz(axis=0) == 1).all()
+    test = umpteen.read(tmp_path, "test", labels=train.labels)
+    assert test.Y.shape == (3, 50)
+    assert (test.Y.getnnz(axis=1) == 3).all()
 
 
 def test_published_figures_are_read_by_column():
