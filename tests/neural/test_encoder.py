@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from umpteen.config import EncoderConfig
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
-from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
+from umpteen.features.encoder import Encoder, FlatTokens, explained_memory, on_threads
 from umpteen.features.tokens import Tokens, by_budget, training_batches
 
 
@@ -75,6 +75,29 @@ def test_what_is_cut_for_memory_fits_when_it_is_padded(lengths: np.ndarray, budg
     batches = list(flat.cut(rows, budget))
     assert sorted(i for batch in batches for i in batch) == rows.tolist()
     assert all(len(batch) == 1 or flat.batch(batch).ids.numel() <= budget for batch in batches)
+
+
+def test_no_text_is_padded_beyond_what_an_encoder_can_read() -> None:
+    flat = FlatTokens(Tokens.of([[1] * 37, [1] * 3]), torch.device("cpu"), pad=0, longest=37)
+    assert flat.batch(np.array([0])).ids.shape == (1, 37)
+    assert flat.batch(np.array([1])).ids.shape == (1, 8)
+
+
+def test_threads_are_what_they_were_when_all_have_left() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        first, second = on_threads(1), on_threads(1)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+        with on_threads(3):
+            assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_padded_batch_holds_its_tokens() -> None:

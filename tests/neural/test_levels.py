@@ -201,6 +201,50 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
     assert [step.steps for step in run.report] == [3 * per_epoch] * 2  # nothing is learned, so two epochs are waited
 
 
+@pytest.mark.parametrize(("epochs", "looks"), [(0.5, 1), (1.5, 2), (2.0, 2)])
+def test_an_epoch_that_is_not_whole_is_looked_at(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch, epochs: float, looks: int
+) -> None:
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    looked: list[float] = []
+
+    def better_and_better(watch: Any) -> float:
+        looked.append(float(watch.head.weight.detach().sum()))
+        return float(len(looked))
+
+    monkeypatch.setattr("umpteen.train.levels._EarlyStop._quality", better_and_better)
+    config = FinetuneConfig(epochs=(0.0, epochs), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=0.25)
+    run = finetuning(encoder, corpus, config)
+    run.embeddings()
+    assert len(looked) == looks
+    assert float(run.head.weight.detach().sum()) == looked[-1]  # the last state was the best
+
+
+def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    solved = newton.solve_level
+    seen = []
+
+    def watched(X: torch.Tensor, R: sp.csr_matrix, alive: Any, *rest: Any, **more: Any) -> torch.Tensor:
+        seen.append((len(X), R.shape[0], None if alive is None else alive.shape[0]))
+        return solved(X, R, alive, *rest, **more)
+
+    monkeypatch.setattr(newton, "solve_level", watched)
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run.embeddings()
+    n = len(run.kept)
+    assert n < len(run.tokens)
+    assert seen == [(n, n, None), (n, n, n)]
+
+
+def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), max_nodes=TREE.sizes[0] - 1))
+    run.embeddings()
+    assert [step.nodes for step in run.report] == [TREE.sizes[0]]
+
+
 def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
     run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
     run.embeddings()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -98,6 +99,10 @@ class Encoder:
         """Length of an embedding."""
         return self.model.config.hidden_size * self.pooling.width
 
+    def flat(self, tokens: Tokens) -> FlatTokens:
+        """Return tokens on the device of the encoder, padded to no more than it can read."""
+        return FlatTokens(tokens, self.device, self.pad, self._longest())
+
     def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
         """Cut texts into tokens."""
         return tokenize(texts, self.tokenizer.backend_tokenizer, self.config.tokens, progress=progress)
@@ -127,7 +132,7 @@ class Encoder:
 
     def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
         """Return the embeddings (texts, dim), float32, each of length one."""
-        flat = FlatTokens(tokens, self.device, self.pad)
+        flat = self.flat(tokens)
         out = np.zeros((len(tokens), self.dim), np.float32)
         budget, done = self.budget, 0
         progress(stage, 0, len(tokens))
@@ -162,12 +167,18 @@ class Encoder:
         return FEWER_IN_TRAINING * self.config.batch_tokens or TOKENS_AT_ONCE[self.device.type]
 
     def _check_length(self) -> None:
+        longest = self._longest()
+        if longest is not None and self.config.tokens > longest:
+            raise BadConfig(f"encoder.tokens is {self.config.tokens}, but '{self.config.name}' reads at most {longest}")
+
+    def _longest(self) -> int | None:
+        """Return how many tokens the encoder can read; None if it knows no limit."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
-        offset = 2 if self.model.config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
-        if limit is not None and limit > 0 and self.config.tokens > limit - offset:
-            raise BadConfig(
-                f"encoder.tokens is {self.config.tokens}, but '{self.config.name}' reads at most {limit - offset}"
-            )
+        if limit is None or limit <= 0:
+            return None
+        places = (module for name, module in self.model.named_modules() if name.endswith("position_embeddings"))
+        pads = [place.padding_idx for place in places if getattr(place, "padding_idx", None) is not None]
+        return limit - (pads[0] + 1 if pads else 0)  # some models count places from one behind that of padding
 
 
 class Batch(NamedTuple):
@@ -181,12 +192,12 @@ class Batch(NamedTuple):
 
 
 class FlatTokens:
-    """Tokens on a device, from which batches are cut there."""
+    """Tokens on a device, from which batches are cut there; ``longest`` is what a text may be padded to."""
 
-    def __init__(self, tokens: Tokens, device: torch.device, pad: int):
+    def __init__(self, tokens: Tokens, device: torch.device, pad: int, longest: int | None = None):
         self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(device)
         self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(device)
-        self.lengths, self.pad, self.device = tokens.lengths, pad, device
+        self.lengths, self.pad, self.device, self.longest = tokens.lengths, pad, device, longest
 
     def cut(self, rows: np.ndarray, budget: int) -> Iterator[np.ndarray]:
         """Yield some texts from short to long, in batches that padded hold at most ``budget`` tokens."""
@@ -194,8 +205,9 @@ class FlatTokens:
         width_of = np.array([self._width(length) for length in range(int(lengths.max(initial=0)) + 1)])
         return (rows[some] for some in by_budget(lengths, budget, width_of[lengths]))
 
-    def _width(self, longest: int) -> int:
-        return padded(max(longest, 1), is_recorded=self.device.type == "cuda")
+    def _width(self, length: int) -> int:
+        width = padded(max(length, 1), is_recorded=self.device.type == "cuda")
+        return width if self.longest is None else max(length, min(width, self.longest))
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Return the tokens of some texts, padded to one length."""
@@ -252,13 +264,37 @@ def _compile_layers(model: Any) -> None:
 
 @contextmanager
 def on_threads(wanted: int) -> Iterator[None]:
-    """Let torch use so many threads of the CPU; 0 leaves it to torch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(wanted or before)
+    """Let torch use so many threads of the CPU; 0 leaves it to torch.
+
+    Several threads of a program may be inside at once; what holds outside is what held before the first of them.
+    """
+    usual = _OUTSIDE.enter()
+    torch.set_num_threads(wanted or usual)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(usual)
+        _OUTSIDE.leave()
+
+
+class _Outside:
+    """How many threads torch has when nobody is inside ``on_threads``."""
+
+    def __init__(self) -> None:
+        self.lock, self.n_inside, self.threads = threading.Lock(), 0, 0
+
+    def enter(self) -> int:
+        with self.lock:
+            self.threads = self.threads if self.n_inside else torch.get_num_threads()
+            self.n_inside += 1
+            return self.threads
+
+    def leave(self) -> None:
+        with self.lock:
+            self.n_inside -= 1
+
+
+_OUTSIDE = _Outside()
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class EncodedModel(Model):
         return X
 
     def _stages(
-        self, checkpoint: Any, nouns: Sequence[str], tokens: Tokens, *matrices: sp.csr_matrix,
+        self, checkpoint: Any, nouns: Sequence[str], encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
         tree: LabelTree | None = None,
     ) -> Checkpoint | None:  # fmt: skip
         """Return where the stages of the encoder lie, under a key of all that decides them."""
@@ -56,5 +56,6 @@ class EncodedModel(Model):
         settings = {name: to_dict(self.config)[name] for name in (*nouns, "encoder", "tree", "seed")}
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
         given = () if tree is None else tree_arrays(tree).values()
-        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given)
+        weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())  # a name may change its mind
+        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
         return Checkpoint(Path(checkpoint, FINETUNING), key)

@@ -6,6 +6,7 @@ Knows the model's parts and the store; knows nothing about training or predictio
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,8 @@ from umpteen.heads import DenseHead, LinearTree
 from umpteen.models.inputs import Targets
 from umpteen.models.training import tree_arrays, tree_from
 from umpteen.tree import LabelTree
+
+_LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
 class Parts(NamedTuple):
@@ -69,7 +72,8 @@ class SavedEncoder:
     def get(self) -> Any:
         """Return the encoder."""
         if self._encoder is None:
-            self._encoder = self._load()
+            with _LOADING:  # several threads may ask for it at once
+                self._encoder = self._load() if self._encoder is None else self._encoder
         return self._encoder
 
     def files(self) -> dict[str, bytes]:
@@ -117,12 +121,17 @@ class SavedNet:
     def get(self) -> Any:
         """Return the network."""
         if self._network is None:
-            encoder = self.encoder.get()
-            from umpteen.nets import Network
-
-            self._network = Network(encoder, self.tree, self.config.net)
-            self._network.load(self.arrays)
+            with _LOADING:
+                self._network = self._load() if self._network is None else self._network
         return self._network
+
+    def _load(self) -> Any:
+        encoder = self.encoder.get()
+        from umpteen.nets import Network
+
+        network = Network(encoder, self.tree, self.config.net)
+        network.load(self.arrays)
+        return network
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_network": None}

@@ -140,7 +140,7 @@ class NetModel(EncodedModel):
         from umpteen.train import Course
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
-        stages = self._stages(checkpoint, ("net",), tokens, *decisive, tree=given)
+        stages = self._stages(checkpoint, ("net",), encoder, tokens, *decisive, tree=given)
         if given is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)

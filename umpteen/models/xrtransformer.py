@@ -113,7 +113,7 @@ class XRTransformer(EncodedModel):
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)
             tokens = encoder.tokenize(list(X), progress=progress)
-            stages = self._stages(checkpoint, ("finetune",), tokens, features, matrix)
+            stages = self._stages(checkpoint, ("finetune",), encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
             E, scorers = run.embeddings(), run.label_scorers()
         self.finetuning_ = run.report

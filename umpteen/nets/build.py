@@ -14,10 +14,11 @@ import torch
 from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
-from umpteen.features.encoder import Encoder, FlatTokens, explained_memory
+from umpteen.features.encoder import Encoder, explained_memory
 from umpteen.features.tokens import Tokens
 from umpteen.nets.begin import Spread, discriminants
 from umpteen.nets.cascade import Cascade
+from umpteen.nets.entries import Entries
 from umpteen.nets.full import Full
 from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States, deeper_and_deeper
 from umpteen.shortlist import TopK
@@ -185,18 +186,23 @@ class Network:
 
     def read(self, tokens: Tokens, *, progress: Progress = silent) -> list[np.ndarray]:
         """Return what each level reads of each text (texts, d), pooled where it reads every token."""
-        out, done = [np.empty((len(tokens), width), np.float32) for width in self.module.reader.widths], 0
+        return self._read(tokens, self._levels, progress)
+
+    def _read(self, tokens: Tokens, levels: Sequence[int], progress: Progress) -> list[np.ndarray]:
+        """Return what some levels read."""
+        widths, done = self.module.reader.widths, 0
+        out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
         for rows, seen in self._batches(tokens, 1):
             with self._predicting():
-                for level, e in enumerate(seen):
+                for level, e in self._of_levels(seen, levels):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
             done += len(rows)
             progress("embeddings", done, len(tokens))
-        return out
+        return list(out.values())
 
     def vectors(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
         """Return what the last level reads of each text (texts, d), scaled to length one."""
-        return self.scaled(self.read(tokens, progress=progress))
+        return self.scaled(self._read(tokens, self._levels[-1:], progress))
 
     def scaled(self, read: list[np.ndarray]) -> np.ndarray:
         """Scale what the last level has read to length one."""
@@ -214,25 +220,27 @@ class Network:
         if self.tree.n_levels == 1 or not truth.nnz:
             return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
-        right = [self.tree.lift(truth, level) for level in self._levels]
+        right = [Entries(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
         found, done = np.zeros(self.tree.n_levels), 0
         for rows, seen in self._batches(tokens, self._candidates(beams)):
-            flags = [torch.from_numpy(level[rows].toarray() > 0).to(self.encoder.device) for level in right]
             with self._predicting():
-                found += self.module.found(seen, beams, flags).cpu().numpy()
+                found += self.module.found(seen, beams, [level.of(rows) for level in right]).cpu().numpy()
             done += len(rows)
             progress("shortlists", done, len(tokens))
-        return [float(count / level.nnz) for count, level in zip(found, right, strict=True)][1:]
+        return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
 
     def _batches(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
-        """Yield as many texts at a time as fit in memory, and what each level reads of them when it is asked for."""
+        """Yield as many texts at a time as fit in memory, and what each level reads of them.
+
+        Nothing is read before it is asked for, so ask within ``_predicting``.
+        """
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
                 rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
                 for some in self._pieces(rows, candidates, 1):
                     yield some, self._read_in_full(partial(self._vectors_at, texts, some))
             return
-        flat, longest = FlatTokens(texts, self.encoder.device, self.encoder.pad), int(texts.lengths.max(initial=1))
+        flat, longest = self.encoder.flat(texts), int(texts.lengths.max(initial=1))
         for rows in flat.cut(np.arange(len(texts)), self.encoder.budget):
             for some in self._pieces(rows, candidates, longest):
                 yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
@@ -307,15 +315,24 @@ class Network:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights that are kept, in half precision."""
-        arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in self._own().items()}
-        if any(np.abs(array).max(initial=0.0) > _LARGEST or np.isnan(array).any() for array in arrays.values()):
+        own = {name: tensor.detach() for name, tensor in self._own().items()}
+        if not all(_can_be_kept(tensor) for tensor in own.values()):
             raise BadConfig("the network's weights have grown beyond all bounds; lower the settings rate and head_rate")
-        return {name: array.astype(np.float16) for name, array in arrays.items()}
+        return {name: tensor.half().cpu().numpy() for name, tensor in own.items()}
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Take weights as ``arrays`` gives them; a network that loads its own arrays is rounded as a saved one is."""
-        state = {name: torch.from_numpy(np.array(array, np.float32)) for name, array in arrays.items()}
-        missing = set(self._own()) - set(state)
-        if missing:
+        own = self._own()
+        if missing := set(own) - set(arrays):
             raise BadModelFile(f"the network of the model lacks {', '.join(sorted(missing)[:3])}; save it again")
-        self.module.load_state_dict(state, strict=False)
+        with torch.no_grad():
+            for name, tensor in own.items():  # one after the other: they may be large
+                tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+
+
+def _can_be_kept(tensor: torch.Tensor) -> bool:
+    """Say whether half precision holds all numbers; none of them may be missing."""
+    if not tensor.numel():
+        return True
+    low, high = (float(end) for end in torch.aminmax(tensor))  # a NaN is both
+    return low >= -_LARGEST and high <= _LARGEST

@@ -8,7 +8,7 @@ AttentionXML, it stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,12 +186,12 @@ class Cascade(torch.nn.Module):
         return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
 
     @torch.no_grad()
-    def found(self, seen: Iterable[Any], beams: Sequence[int], truth: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return for each level how many of the true nodes (texts, nodes) are among those that are scored."""
-        walk = zip(self._walk(seen, beams, ()), truth, strict=True)
-        return torch.stack(
-            [(right.gather(1, shortlist.nodes) & shortlist.exists).sum() for (shortlist, _), right in walk]
-        )
+    def found(
+        self, seen: Iterable[Any], beams: Sequence[int], is_true: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    ) -> torch.Tensor:
+        """Return for each level how many of the nodes that are scored are true, as ``is_true`` (texts, nodes) says."""
+        walk = zip(self._walk(seen, beams, ()), is_true, strict=True)
+        return torch.stack([(right(shortlist.nodes) & shortlist.exists).sum() for (shortlist, _), right in walk])
 
     def _walk(
         self, seen: Iterable[Any], beams: Sequence[int], allowed: Sequence[torch.Tensor]

@@ -16,7 +16,7 @@ import torch
 
 from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
-from umpteen.features.encoder import Encoder, FlatTokens
+from umpteen.features.encoder import Encoder
 from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.store import Checkpoint
 from umpteen.train.graphs import Inputs
@@ -126,7 +126,7 @@ class Course:
             return share, *(rows_of.flags(some) for rows_of in truth)
 
         return Pieces(
-            self.encoder, FlatTokens(self.tokens, device, self.encoder.pad), self._work, inputs,
+            self.encoder, self.encoder.flat(self.tokens), self._work, inputs,
             record=self.config.record, part=partial(self._work, is_whole=False), finish=self.net.step_tables,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ class _Average:
             if name not in self.mean:
                 self.mean[name] = tensor.float().clone()
             else:
-                self.mean[name] += (tensor - self.mean[name]) / self.n
+                self.mean[name].lerp_(tensor.float(), 1.0 / self.n)
         return False
 
     def apply(self) -> None:

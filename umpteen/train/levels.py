@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from umpteen.config import FinetuneConfig
 from umpteen.engine import Progress, silent
-from umpteen.features.encoder import Encoder, FlatTokens
+from umpteen.features.encoder import Encoder
 from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.heads import newton
 from umpteen.store import Checkpoint
@@ -66,10 +66,12 @@ class Finetuning:
     report: list[Resolution] = field(default_factory=list)
     head: torch.nn.Linear | None = None
 
+    def __post_init__(self) -> None:
+        self.kept, self.held = _hold_out(len(self.tokens), self.config.held_out, self.seed)
+
     def embeddings(self) -> np.ndarray:
         """Fine-tune through all resolutions and embed the texts at the end."""
-        self.flat = FlatTokens(self.tokens, self.encoder.device, self.encoder.pad)
-        self.kept, self.held = _hold_out(len(self.tokens), self.config.held_out, self.seed)
+        self.flat = self.encoder.flat(self.tokens)
         E, head = None, None
         for level in self._levels():
             E, head = self._resolution(level, E, head)
@@ -88,9 +90,10 @@ class Finetuning:
         return weight, self.head.bias.detach().cpu().numpy()[position]
 
     def _levels(self) -> list[int]:
+        """Return the levels to learn: all of clusters, and the labels if they are few enough and were asked for."""
         only_clusters = self.config.cluster > 1 and not self.config.levels
-        last = self.tree.n_levels - only_clusters
-        return [level for level in range(last) if self.tree.sizes[level] <= self.config.max_nodes]
+        with_labels = not only_clusters and self.tree.n_labels <= self.config.max_nodes
+        return list(range(self.tree.n_levels - (not with_labels)))
 
     def _resolution(
         self, level: int, E: np.ndarray | None, above: torch.nn.Linear | None
@@ -159,6 +162,8 @@ class Finetuning:
                 head.weight.copy_(torch.randn(head.weight.shape, generator=generator) / self.encoder.dim)
                 head.bias.fill_(-1.0)
             return
+        if len(self.held):  # those shall tell later how good it is
+            E, R, alive = E[self.kept], R[self.kept], None if alive is None else alive[self.kept]
         W = newton.solve_level(
             torch.from_numpy(E).to(self.encoder.device), R, alive, self.tree.starts[level],
             cost=self.config.bootstrap_cost, alpha=self.config.alpha, progress=self.progress,
@@ -201,7 +206,7 @@ class Finetuning:
             return 0, 0
         if config.recompute:
             encoder.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        watch = _EarlyStop(self, head, R, per_epoch) if len(self.held) else None
+        watch = _EarlyStop(self, head, R, per_epoch, n_steps) if len(self.held) else None
         groups = [
             Group(list(encoder.model.parameters()), config.rate, config.weight_decay, config.clip),
             Group(list(head.parameters()), config.head_rate),
@@ -241,17 +246,20 @@ class Finetuning:
 
 
 class _EarlyStop:
-    """Look at texts kept from training after every epoch; keep the best state and end when it stops getting better."""
+    """Look at texts kept from training after every epoch; keep the best state and end when it stops getting better.
 
-    def __init__(self, run: Finetuning, head: torch.nn.Linear, R: sp.csr_matrix, per_epoch: int):
-        self.run, self.head, self.per_epoch = run, head, per_epoch
+    A last epoch that is not whole is looked at, too.
+    """
+
+    def __init__(self, run: Finetuning, head: torch.nn.Linear, R: sp.csr_matrix, per_epoch: int, n_steps: int):
+        self.run, self.head, self.per_epoch, self.n_steps = run, head, per_epoch, n_steps
         self.truth = R[run.held]
         self.tokens = run.tokens.take(run.held)
         self.best, self.waited = -1.0, 0
         self.state: list[dict[str, torch.Tensor]] = []
 
     def __call__(self, step: int) -> bool:
-        if step % self.per_epoch:
+        if step % self.per_epoch and step != self.n_steps:
             return False
         quality = self._quality()
         if quality > self.best:

@@ -1,4 +1,9 @@
-"""The gradients of a batch of texts, whatever is learned from them: cut to fit memory, recorded where that pays."""
+"""The gradients of a batch of texts, whatever is learned from them: cut to fit memory, recorded where that pays.
+
+A batch that fits is one call of ``work``, which adds gradients and, in a network, steps the tables that step themselves
+(``nets.scorers.Table``, ``nets.full.Full``). Of a batch that was cut, ``part`` adds the gradients of each piece while
+the tables note what to step (``waiting``), and ``finish`` steps them once for all pieces, as if nothing had been cut.
+"""
 
 from __future__ import annotations
 
