@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
-from umpteen.models.estimate import Estimate, Size, _ranking
+from umpteen.models.estimate import Estimate, Size, _ranking, _size_of_encoder
 from umpteen.tree import LabelTree
 
 from .conftest import LINEAR, N_LABELS, Made
@@ -79,6 +79,31 @@ def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
     words, both = (_ranking(size, 1_000, 50, 2.0, config) for config in configs)
     assert both.seconds > 3 * words.seconds  # 768 numbers more
     assert both.n_bytes - words.n_bytes >= 2 * 4 * 768 * 1_000
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("lightxml", {"net.pooling": "last5"}),
+        ("cascadexml", {"net.levels": (6,), "net.few_labels": 0}),
+        ("cascadexml", {"net.levels": (6,), "net.few_labels": 0, "net.pooling": "mean@1,mean@1+2"}),
+        ("full", {}),
+        ("attentionxml", {}),
+        ("xml-cnn", {}),
+    ],
+)
+def test_the_width_of_vectors_is_that_of_the_network(
+    recipe: str, settings: dict[str, Any], made: Made, encoder_folder: Path
+) -> None:
+    from umpteen.models.footprint import table_size, vector_width
+
+    settings = settings | {"net.epochs": 0.0, "encoder.name": str(encoder_folder), "encoder.tokens": 16, "threads": 1}
+    model = create(recipe, settings).fit(made.texts, made.lists)
+    network = model.neural_.net.get()
+    encoder = _size_of_encoder(model.config.encoder)
+    assert vector_width(encoder, model.config_) == network.module.reader.widths[-1]
+    tables = [parts.weight for parts in getattr(network.module, "scorers", [network.module])]
+    assert table_size(encoder, len(model.labels_), model.config_) == sum(table.numel() for table in tables)
 
 
 @pytest.mark.parametrize(("pooling", "n_states"), [("mean", 1), ("mean@6+12", 13)])
@@ -187,5 +212,5 @@ def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int,
     network = Network(encoder, tree, model.config.net)
     tables = [scorer.weight for scorer in network.module.scorers]
     each = [16 * table.numel() if table.requires_grad else 4 * table.numel() + 8 * len(table) for table in tables]
-    found = scorers(N_LABELS, encoder.dim, model.config)
+    found = scorers(_size_of_encoder(model.config.encoder), N_LABELS, model.config)
     assert sum(each) <= found < 2.0 * sum(each) + 50_000  # beside them, what is gathered for a text

@@ -274,15 +274,17 @@ def test_a_dense_block_equals_the_same_columns_sparse(small):
     np.testing.assert_allclose(head.topk(Rows.of(X, block), 5).scores, head.topk(Rows.of(joined), 5).scores, rtol=1e-4)
 
 
-def test_rows_with_a_dense_block_are_searched_some_at_a_time(small, monkeypatch):
+def test_rows_are_searched_some_at_a_time(small, monkeypatch):
     X, Y, tree = small
     rows = Rows.of(X, np.random.default_rng(2).normal(0, 0.5, (40, 4)).astype(np.float32))
     head = LinearTree.pack(train(rows, Y, tree, LinearConfig(), SEARCH), tree, 19, SEARCH)
     at_once = head.topk(rows, 5)
-    monkeypatch.setattr(linear, "_WIDENED_AT_ONCE", 7)
+    scored = head.score_labels(rows, Y)
+    monkeypatch.setattr(linear, "_ROWS_AT_ONCE", 7)
     in_turn = head.topk(rows, 5)
     assert in_turn.labels.tolist() == at_once.labels.tolist()
     np.testing.assert_allclose(in_turn.scores, at_once.scores, rtol=1e-5)
+    np.testing.assert_allclose(head.score_labels(rows, Y).toarray(), scored.toarray(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("negatives", "stages"), [("tfn", ["3 levels"]), ("tfn+man", ["2 levels", "level 3 of 3"])])

@@ -61,6 +61,24 @@ def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool 
     return csr
 
 
+def stored(table: np.ndarray) -> sp.csr_matrix:
+    """Return a dense table as CSR, without the lists of rows and columns that scipy would make first.
+
+    Examples
+    --------
+    >>> stored(np.array([[0.5, 0.0], [1.0, 2.0]], np.float32)).indices.tolist()
+    [0, 0, 1]
+    """
+    n, d = table.shape
+    has_zeros = bool((table == 0).any())
+    values = table.flatten() if has_zeros else table.ravel()  # a copy, where entries will be taken out
+    columns, ptr = np.tile(np.arange(d, dtype=np.int32), n), np.arange(n + 1) * d
+    csr = sp.csr_matrix((values, columns, ptr), shape=(n, d))
+    if has_zeros:
+        csr.eliminate_zeros()
+    return csr
+
+
 def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what kernels take: ``(indptr int64, indices int32, data float32)``, each contiguous."""
     return (

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
+from umpteen.data.sparse import stored
 from umpteen.engine import n_threads, run
 from umpteen.errors import BadInput
 from umpteen.heads.pack import Chunks, Level, pack
@@ -25,7 +26,7 @@ Triplet = tuple[np.ndarray, ...]
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
-_WIDENED_AT_ONCE = 32_768  # rows with a dense block that are searched at a time: they are copied
+_ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 
 
@@ -82,9 +83,8 @@ class LinearTree:
         threads: int = 1,
     ) -> TopK:
         """Return the k best nodes of the last level, in the level's own numbering."""
-        if rows.n_dense and len(rows) > _WIDENED_AT_ONCE:
-            starts = range(0, len(rows), _WIDENED_AT_ONCE)
-            blocks = (rows.between(first, min(first + _WIDENED_AT_ONCE, len(rows))) for first in starts)
+        if len(rows) > _ROWS_AT_ONCE:
+            blocks = (rows.between(*ends) for ends in _blocks(len(rows)))
             tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
             return TopK(np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops]))
         beams = self._beams(beam, k)
@@ -112,6 +112,10 @@ class LinearTree:
 
     def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
         """Score the given labels of each row, whether or not a beam would reach them."""
+        if len(rows) > _ROWS_AT_ONCE:
+            blocks = _blocks(len(rows))
+            parts = [self.score_labels(rows.between(*ends), pairs[slice(*ends)], threads=threads) for ends in blocks]
+            return sp.csr_matrix(sp.vstack(parts))
         triplet = self._sparse(rows)
         cuts = _cuts(len(rows), threads)
         # the root is every row's only parent and scores one
@@ -331,10 +335,12 @@ class LinearTree:
             raise BadInput(f"X has {rows.n_features} features, but the model was trained with {self.n_features}")
         if not rows.n_dense:
             return rows.triplet
-        n, d = rows.dense.shape
-        columns, ptr = np.tile(np.arange(d, dtype=np.int32), n), np.arange(0, n * d + 1, d)
-        dense = sp.csr_matrix((rows.dense.ravel(), columns, ptr), shape=(n, d))
-        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, dense]))).triplet
+        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, stored(rows.dense)]))).triplet
+
+
+def _blocks(n: int) -> list[tuple[int, int]]:
+    """Return first and last of so many rows at a time."""
+    return [(first, min(first + _ROWS_AT_ONCE, n)) for first in range(0, n, _ROWS_AT_ONCE)]
 
 
 def _cuts(n: int, threads: int) -> np.ndarray:

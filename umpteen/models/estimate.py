@@ -24,7 +24,7 @@ from umpteen.features.locate import locate
 from umpteen.heads import settle
 from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
-from umpteen.models.footprint import Encoder, batch_size, footprint, reading_part
+from umpteen.models.footprint import Encoder, batch_size, footprint, reading_part, table_size, vector_width
 from umpteen.models.inputs import is_texts
 from umpteen.models.training import settled_net, uses_words
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
@@ -44,6 +44,7 @@ _ONE_VERSUS_ALL = 2.5  # weights over all features do not stay in cache
 _BYTES_PER_NONZERO = 8.0
 _BYTES_PER_WEIGHT = 24.0  # feature, label and value, once in parts and once put together
 _BYTES_PER_PACKED = 3.0  # in a tree that is done
+_BYTES_PER_KEPT_WEIGHT = 4.0  # of a network, as it is kept in half precision, twice
 _WEIGHTS_PER_LABEL = 10.0  # most that are kept, divided by the square of the threshold
 _REPEATED = 1_000.0  # words of a text of which half were there before
 _SAMPLE = 1_000  # texts looked at
@@ -164,7 +165,7 @@ def _n_dense(config: ModelConfig) -> int:
     """Return the length of the vector that a ranker sees beside the words."""
     if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
         return 0
-    return _size_of_encoder(config.encoder).width
+    return vector_width(_size_of_encoder(config.encoder), config)
 
 
 def _cores(config: ModelConfig) -> float:
@@ -178,15 +179,17 @@ def _work(
 
     One versus all, every thread reads the rows where they are.
     """
-    steps, n_parents, visits = 0.0, 1, 1.0
+    steps, n_nodes, visited = 0.0, 1, 1.0  # nodes of a level, and those of them that a row goes through
     for children in shape(n_labels, config.tree):
-        steps += n_rows * visits * -(-children // LANES)
-        n_parents *= children
-        visits = min(labels_per_row, n_parents)
-    if n_parents > 1 and "man" in settle(mean_features, config.linear, config.search)[0].negatives:
-        visits += config.linear.negatives_beam
-    steps += n_rows * visits * -(-n_labels // (n_parents * LANES))
-    return steps, n_rows * visits / n_parents if n_parents > 1 else 0.0
+        steps += n_rows * visited * -(-children // LANES)
+        n_nodes *= children
+        visited = min(labels_per_row, n_nodes)
+    if n_nodes == 1:
+        return n_rows * -(-n_labels // LANES), 0.0
+    if "man" in settle(mean_features, config.linear, config.search)[0].negatives:
+        visited += config.linear.negatives_beam
+    steps += n_rows * visited * -(-n_labels // (n_nodes * LANES))
+    return steps, n_rows * visited / n_nodes
 
 
 def _slowdown(config: ModelConfig, n_labels: int) -> float:
@@ -234,7 +237,7 @@ def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
     work = 2.0 * tokens * reading_part(encoder, config).n_parameters * passes / rate
     waits = _STEP[device] * n_texts * passes / _BACKWARD / batch_size(config)
     held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
-    held += _LIBRARIES[device]
+    held += _LIBRARIES[device] + _BYTES_PER_KEPT_WEIGHT * table_size(encoder, max(n_labels, 2), config)
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
     return _Part(work + waits, on_cpu, on_gpu, device)
 

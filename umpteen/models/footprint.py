@@ -54,7 +54,7 @@ def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConf
     at_once = config.encoder.batch_tokens or TOKENS_AT_ONCE[device] // FEWER_IN_TRAINING
     tokens = min(batch_size(config) * config.encoder.tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
-    training = activations + scorers(n_labels, encoder.width, config)
+    training = activations + scorers(encoder, n_labels, config) + _averages(encoder, n_labels, config)
     first = max(
         _first_scorers(encoder, n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device)
     )
@@ -96,26 +96,51 @@ def _first_scorers(encoder: Encoder, n_texts: int, n_labels: int, config: Encode
     return n_texts * (8.0 * encoder.width + min(widest, LABELS_SOLVED_AT_ONCE) * _BYTES_PER_FIRST_SCORE)
 
 
-def scorers(n_labels: int, width: int, config: EncodedConfig) -> float:
+def table_size(encoder: Encoder, n_labels: int, config: EncodedConfig) -> float:
+    """Return how many weights the scorers of a network have."""
+    if not isinstance(config, NetModelConfig):
+        return 0.0
+    sizes = network_levels(n_labels, config.net)
+    return float(sum(size * _width(level, len(sizes), encoder, config.net) for level, size in enumerate(sizes)))
+
+
+def vector_width(encoder: Encoder, config: EncodedConfig) -> int:
+    """Return the length of what is read of a text in the end, which a ranker sees beside the words."""
+    if isinstance(config, NetModelConfig):
+        return _read_width(-1, 1, encoder, config.net)
+    return encoder.width * _n_layers(config.encoder.pooling, encoder)
+
+
+def _averages(encoder: Encoder, n_labels: int, config: EncodedConfig) -> float:
+    """Return the bytes of the mean of all weights, where one is taken."""
+    if not isinstance(config, NetModelConfig) or config.net.average_from >= 1.0:
+        return 0.0
+    weights = encoder.n_parameters + encoder.vocabulary * encoder.width
+    return 4.0 * (weights + table_size(encoder, n_labels, config))
+
+
+def scorers(encoder: Encoder, n_labels: int, config: EncodedConfig) -> float:
     """Return the bytes of the scorers, of their optimiser, and of the scores of a batch."""
     if isinstance(config, NetModelConfig):
         net = config.net
         if net.kind == "full":
-            return n_labels * (_BYTES_PER_SHORT * width + 8.0) + net.batch_size * (
+            return n_labels * (_BYTES_PER_SHORT * vector_width(encoder, config) + 8.0) + net.batch_size * (
                 min(n_labels, LABELS_STEPPED_AT_ONCE) * 12.0 + n_labels * _BYTES_PER_FLAG
             )
         sizes = network_levels(n_labels, net)
         flags = net.batch_size * sum(sizes) * _BYTES_PER_FLAG
-        return flags + sum(_level(level, sizes, width, config.encoder.tokens, net) for level in range(len(sizes)))
+        return flags + sum(_level(level, sizes, encoder, config.encoder.tokens, net) for level in range(len(sizes)))
     if isinstance(config, NeuralConfig):
         size = max(resolutions(n_labels, config.finetune), default=0)
-        return size * (BYTES_PER_PARAMETER * width + config.finetune.batch_size * _BYTES_PER_SCORE)
+        return size * (
+            BYTES_PER_PARAMETER * vector_width(encoder, config) + config.finetune.batch_size * _BYTES_PER_SCORE
+        )
     return 0.0
 
 
-def _level(level: int, sizes: tuple[int, ...], width: int, tokens: int, net: NetConfig) -> float:
+def _level(level: int, sizes: tuple[int, ...], encoder: Encoder, tokens: int, net: NetConfig) -> float:
     """Return what one level of a network takes."""
-    size, wide = sizes[level], _width(level, len(sizes), width, net)
+    size, wide = sizes[level], _width(level, len(sizes), encoder, net)
     candidates = net.batch_size * (
         size if not level else min(net.at(net.beam, level - 1) * -(-size // sizes[level - 1]), size)
     )
@@ -128,14 +153,25 @@ def _level(level: int, sizes: tuple[int, ...], width: int, tokens: int, net: Net
     return size * BYTES_PER_PARAMETER * wide + candidates * (_BYTES_PER_GATHERED * wide + _BYTES_PER_SCORE)
 
 
-def _width(level: int, n_levels: int, width: int, net: NetConfig) -> int:
+def _width(level: int, n_levels: int, encoder: Encoder, net: NetConfig) -> int:
     """Return the length of a node's vector at a level."""
+    return net.narrowed(level, n_levels) or _read_width(level, n_levels, encoder, net)
+
+
+def _read_width(level: int, n_levels: int, encoder: Encoder, net: NetConfig) -> int:
+    """Return the length of what a level reads of a text."""
     if net.reader == "lstm":
         return 2 * net.hidden
     if net.reader == "cnn":
         return net.bottleneck or net.hidden
-    if narrow := net.narrowed(level, n_levels):
-        return narrow
-    if net.pooling == "last5":
-        return 5 * width
-    return 2 * width if not net.pooling and n_levels > 1 and not level else width
+    if net.pooling:
+        specs = net.pooling.split(",")
+        return encoder.width * _n_layers(specs[level if len(specs) > 1 else 0].strip(), encoder)
+    step = max(1, round(encoder.layers / 6))
+    reads_two = n_levels > 1 and level == 0 and encoder.layers - step * (n_levels - 1) > 1
+    return 2 * encoder.width if reads_two else encoder.width
+
+
+def _n_layers(pooling: str, encoder: Encoder) -> int:
+    """Return how many layers a pooling puts side by side."""
+    return min(5, encoder.layers + 1) if pooling == "last5" else pooling.count("+") + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.sparse import stored
 from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
@@ -48,7 +49,8 @@ def pifa_dense(E: np.ndarray, Y: sp.csr_matrix) -> sp.csr_matrix:
     """Return the same for dense rows: the direction of the sum of the rows that carry each label."""
     sums = (Y.T.tocsr() @ E).astype(np.float32)  # (labels, d)
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    return sp.csr_matrix(sums / np.where(lengths > 0, lengths, 1.0))
+    sums /= np.where(lengths > 0, lengths, 1.0)
+    return stored(sums)
 
 
 def both(by_texts: sp.csr_matrix, by_name: sp.csr_matrix) -> sp.csr_matrix:

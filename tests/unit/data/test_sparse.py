@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows, triplet
+from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows, stored, triplet
 from umpteen.errors import BadInput, UmpteenError
 
 DENSE = np.array([[0, 2, 0], [0.5, 0, -1], [0, 0, 0]], dtype=np.float32)
@@ -192,3 +192,13 @@ def test_row_counts_must_agree():
     check_rows_match(["a", "b"], sp.csr_matrix((2, 3)))
     with pytest.raises(BadInput, match="Y has 3 rows but X has 5; pass one label row per text"):
         check_rows_match(sp.csr_matrix((5, 1)), sp.csr_matrix((3, 1)))
+
+
+def test_a_table_is_stored_without_its_zeros_and_stays_as_it_is():
+    table = np.array([[0.5, 0.0, 1.0], [0.0, 0.0, 0.0], [2.0, 3.0, 4.0]], np.float32)
+    before = table.copy()
+    csr = stored(table)
+    assert csr.nnz == 5
+    np.testing.assert_array_equal(csr.toarray(), before)
+    np.testing.assert_array_equal(table, before)
+    assert stored(np.empty((2, 0), np.float32)).shape == (2, 0)
