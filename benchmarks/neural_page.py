@@ -22,7 +22,8 @@ TABLES = ("<!-- networks:begin -->", "<!-- networks:end -->")
 FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
 HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms a text")
 OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
-OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)):"
+OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)){}:"
+BESIDE = "; a time with a star is of a run beside others, which took longer for it"
 THEIRS = "[Published](../benchmarks.md#published-figures), P@1/3/5, on larger encoders, ensembles unless said:"
 
 
@@ -102,7 +103,8 @@ def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[s
         for name, row in rows.items()
         if name in (recipe, f"{recipe}*3")
     ]
-    parts = [OURS, report.table(OWN_HEAD, ours)] if ours else []
+    has_star = any("*" in line[3] for line in ours)
+    parts = [OURS.format(BESIDE if has_star else ""), report.table(OWN_HEAD, ours)] if ours else []
     if theirs:
         data = list(dict.fromkeys(name for _, figures in theirs for name in figures))
         lines = [[method, *(figures.get(name, "") for name in data)] for method, figures in theirs]

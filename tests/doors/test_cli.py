@@ -694,6 +694,7 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     assert row["recipe"] == "xr-transformer"
+    assert row["settings"]["finetune.epochs"] == "1"
     assert row["P@1"] > 90
     assert row["gpu_mb"] is None or row["gpu_mb"] >= 0
     assert row["expected"]["seconds"] > 0
@@ -732,6 +733,29 @@ def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
         (row,) = json.loads(result.stdout)
         (found[beam],) = row["shortlist_recall"]
     assert found[1] < found[2] == 100.0
+
+
+def test_info_shows_the_levels_of_a_network(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    words = ["--encoder", encoder_folder, "--device", "cpu", "--net.epochs", "0", "--encoder.tokens", "16"]
+    levels = ["--net.levels", "2", "--net.few_labels", "0"]
+    trained = run("train", data, "-o", tmp_path / "m", "--recipe", "cascadexml", *words, *levels, "--quiet")
+    assert trained.exit_code == 0, trained.output
+    shown = run("info", tmp_path / "m", "--tree")
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(run("info", tmp_path / "m", "--tree", "--json").stdout)["tree"]
+    assert [level["nodes"] for level in found] == [2, len(WORDS)]
+
+
+def test_bench_tells_a_fault_of_its_own_from_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from umpteen.cli import benchmark
+
+    sent: list[Any] = []
+    monkeypatch.setattr(benchmark.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(benchmark, "_measure_job", lambda job: 1 / 0)
+    job = benchmark.Job("data", "full", 1, {}, None, "test", quiet=True)
+    benchmark._answer(job, type("Sender", (), {"send": lambda self, answer: sent.append(answer)})())
+    assert str(sent[0]) == "training 'full' failed: ZeroDivisionError: division by zero"
+    assert isinstance(sent[0], benchmark.BenchFailed)
 
 
 def test_bench_goes_on_where_it_was_and_lets_models_vote(

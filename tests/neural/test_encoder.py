@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from umpteen.config import EncoderConfig
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
 from umpteen.features.encoder import Encoder, FlatTokens, explained_memory, on_threads
+from umpteen.features.locate import locate
 from umpteen.features.tokens import Tokens, by_budget, training_batches
 
 
@@ -179,6 +180,8 @@ def test_an_encoder_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(Path("no-such-organisation/no-such-model"))
     with pytest.raises(BadInput, match="is neither a folder nor a name on the hub"):
         load(tmp_path / "not" / "there")
+    with pytest.raises(BadInput, match="is neither a folder nor a name on the hub"):
+        locate("./not-there")
     with pytest.raises(BadInput, match=r"has no config\.json"):
         load(tmp_path)
 

@@ -52,6 +52,23 @@ def test_threads_wait_until_a_network_is_loaded(
         np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("recipe", [umpteen.FullHead, umpteen.LightXML])
+def test_the_first_labels_do_not_depend_on_how_many_are_asked_for(recipe: Any, encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(48)
+    twins = [[*labels, *(f"also {label}" for label in labels)] for labels in lists]  # they learn the same, and tie
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    model = recipe(encoder=encoder, net={"epochs": 1.0, "batch_size": 16, "begin": "texts"}, threads=1)
+    many = model.fit(texts, twins).topk(texts, 12)
+    for k in (1, 2, 5):
+        np.testing.assert_array_equal(model.topk(texts, k).labels, many.labels[:, :k])
+    assert (np.diff(many.scores, axis=1) == 0).any()
+
+
+def test_texts_that_are_all_empty_are_refused(encoder_folder: Path) -> None:
+    with pytest.raises(umpteen.errors.BadInput, match="all texts are empty"):
+        quick(encoder_folder).fit(["", " "], [["a"], ["b"]])
+
+
 def test_another_encoder_under_the_same_name_begins_anew(encoder_folder: Path, tmp_path: Path) -> None:
     texts, *_ = make_corpus(48)
     folder = tmp_path / "encoder"

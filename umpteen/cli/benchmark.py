@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -294,6 +295,9 @@ def _answer(job: Job, sender: Connection) -> None:
         sender.send(BadInput(str(error)))
     except UmpteenError as error:
         sender.send(BenchFailed(str(error)))
+    except Exception as error:  # a fault of ours: it shall not look like another one
+        traceback.print_exc()
+        sender.send(BenchFailed(f"training '{job.recipe}' failed: {type(error).__name__}: {error}"))
 
 
 def _measure_job(job: Job) -> dict[str, Any]:
@@ -307,6 +311,7 @@ def _measure_job(job: Job) -> dict[str, Any]:
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
         warmup(progress)  # compiling is no part of training
         row = measure(model, train, test, Path(folder, "model"), progress)
+    row["settings"] = {key: str(value) for key, value in job.settings.items()}
     return row | ({"recipe": f"{job.recipe} × {job.n_members}"} if others else {})
 
 

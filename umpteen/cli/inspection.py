@@ -40,8 +40,10 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
     import numpy as np
 
     levels = []
-    for number, head in enumerate(model.heads_, start=1):
-        for level, starts in enumerate(head.tree.starts, start=1):
+    net = getattr(getattr(model, "neural_", None), "net", None)
+    trees = [head.tree for head in model.heads_] + ([] if net is None else [net.tree])  # a network's comes last
+    for number, tree in enumerate(trees, start=1):
+        for level, starts in enumerate(tree.starts, start=1):
             children = np.diff(starts)
             levels.append(
                 {

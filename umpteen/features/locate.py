@@ -23,6 +23,6 @@ def locate(name: str) -> str | Path:
         if not Path(name, "config.json").is_file():
             raise BadInput(f"the encoder folder '{name}' has no config.json; save the model with save_pretrained first")
         return Path(name)
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
         raise BadInput(f"the encoder '{name}' is neither a folder nor a name on the hub; check the path")
     return name

@@ -53,6 +53,7 @@ _BERT_BASE = Encoder(12, 768)  # taken for an encoder whose config is not here y
 _FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in float32, of a GPU in its short floats
 _BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
 _STEP = {"cpu": 0.0, "mps": 0.0, "cuda": 0.01}  # seconds that a step takes at least: a GPU waits for its orders
+_SECONDS_PER_STEPPED = {"cpu": 8e-9, "mps": 1e-10, "cuda": 2e-11}  # of an optimiser, for each weight of a scorer
 _LIBRARIES = {"cpu": 0.3e9, "mps": 0.3e9, "cuda": 2.0e9}  # bytes of torch and transformers, and of what drives a GPU
 
 
@@ -234,12 +235,29 @@ def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
     passes = _passes(max(n_labels, 2), config)
     device = _device(config.encoder)
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
-    work = 2.0 * tokens * reading_part(encoder, config).n_parameters * passes / rate
+    work = 2.0 * tokens * _parameters_met(encoder, config) * passes / rate
+    work += _stepping(encoder, n_texts, max(n_labels, 2), config, rate, device)
     waits = _STEP[device] * n_texts * passes / _BACKWARD / batch_size(config)
     held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
     held += _LIBRARIES[device] + _BYTES_PER_KEPT_WEIGHT * table_size(encoder, max(n_labels, 2), config)
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
     return _Part(work + waits, on_cpu, on_gpu, device)
+
+
+def _parameters_met(encoder: Encoder, config: EncodedConfig) -> float:
+    """Return the weights that each token meets; a reader of words alone has about as many as a layer."""
+    reader = reading_part(encoder, config)
+    return reader.n_parameters if reader == encoder else reader._replace(layers=1).n_parameters
+
+
+def _stepping(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, rate: float, device: str) -> float:
+    """Guess what it takes to score all labels and step their scorers, where a network has no clusters."""
+    if not isinstance(config, NetModelConfig) or len(network_levels(n_labels, config.net)) > 1:
+        return 0.0
+    weights = table_size(encoder, n_labels, config)
+    n_steps = n_texts * config.net.epochs / config.net.batch_size
+    stepped = n_steps * weights * _SECONDS_PER_STEPPED[device] if config.net.kind != "full" else 0.0
+    return 2.0 * _BACKWARD * n_texts * config.net.epochs * weights / rate + stepped
 
 
 def _passes(n_labels: int, config: ModelConfig) -> float:

@@ -5,7 +5,7 @@ They differ in their presets. What is here is the order of the work; a ranker ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -107,6 +107,8 @@ class NetModel(EncodedModel):
             tfidf, features = fit_tfidf(X, matrix, config, progress)
         else:
             check_trainable(X, matrix)
+            if isinstance(X, Sequence) and not any(str(text).strip() for text in X):
+                raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()
         with room.on_threads(config.threads):

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from umpteen.config import NetConfig
 from umpteen.nets.begin import Standard
+from umpteen.nets.best import best
 from umpteen.nets.readers import Separate
 from umpteen.nets.scorers import Attention, Scorer, Table, inherit, log_odds
 from umpteen.tree import LabelTree
@@ -182,8 +183,8 @@ class Cascade(torch.nn.Module):
         (nodes,) says for each level what may be chosen; empty is everything.
         """
         *_, (shortlist, path) = self._walk(seen, beams, allowed)
-        best, at = path.topk(min(k, path.shape[1]), dim=1)
-        return torch.where(best >= 0, shortlist.nodes.gather(1, at), -1), best.clamp(min=0.0)
+        scores, at = best(path, k)
+        return torch.where(scores >= 0, shortlist.nodes.gather(1, at), -1), scores.clamp(min=0.0)
 
     @torch.no_grad()
     def found(
@@ -256,10 +257,10 @@ class Cascade(torch.nn.Module):
 
     def _below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
         """Return the children of the nodes with the best scores."""
-        best, at = scores.topk(min(beam, scores.shape[1]), dim=1)  # (texts, beam)
+        kept, at = scores.topk(min(beam, scores.shape[1]), dim=1)  # (texts, beam)
         children = self.get_buffer(f"children_{level + 1}")[shortlist.nodes.gather(1, at)]  # (texts, beam, most)
         exists = (children >= 0) & shortlist.exists.gather(1, at)[:, :, None]
-        path = best[:, :, None].expand_as(children)
+        path = kept[:, :, None].expand_as(children)
         return Shortlist(children.clamp(min=0).flatten(1), exists.flatten(1), path.flatten(1))
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from umpteen.config import LABELS_STEPPED_AT_ONCE as _LABELS_AT_ONCE
 from umpteen.config import NetConfig
 from umpteen.nets.begin import Standard
+from umpteen.nets.best import best
 from umpteen.nets.gathered import with_gradient
 from umpteen.nets.scorers import log_odds
 from umpteen.tree import LabelTree
@@ -124,15 +125,15 @@ class Full(torch.nn.Module):
         self, seen: Iterable[torch.Tensor], k: int, beams: Sequence[int] = (), *, allowed: Sequence[torch.Tensor] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the numbers (texts, k) of the best labels, −1 where there are none, and their scores."""
-        e, best, labels = self._scaled(seen), None, None
+        e, parts = self._scaled(seen), []
         for first, last in self._pieces():
             scores = self._scores(e, first, last)
             if len(allowed):
                 scores = torch.where(allowed[0][first:last], scores, -torch.inf)
-            found = scores.topk(min(k, last - first), dim=1)
-            best = found.values if best is None else torch.cat([best, found.values], dim=1)
-            labels = found.indices if labels is None else torch.cat([labels, first + found.indices], dim=1)
-        values, at = best.topk(min(k, best.shape[1]), dim=1)
+            values, at = best(scores, k)
+            parts.append((values, first + at))
+        values, labels = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+        values, at = best(values, k)
         return torch.where(values.isfinite(), labels.gather(1, at), -1), values.sigmoid()
 
     @torch.no_grad()
