@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class Encoder:
         self.model = model.to(self.device).eval()
         use_given_masks(self.model)
         self.pooling = Pooling.parse(config.pooling, model.config.num_hidden_layers, tokenizer.cls_token_id)
+        self.longest = self._longest()
         self._check_length()
         if self.is_compiled:
             _compile_layers(self.model)
@@ -101,7 +103,7 @@ class Encoder:
 
     def flat(self, tokens: Tokens) -> FlatTokens:
         """Return tokens on the device of the encoder, padded to no more than it can read."""
-        return FlatTokens(tokens, self.device, self.pad, self._longest())
+        return FlatTokens(tokens, self.device, self.pad, self.longest)
 
     def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
         """Cut texts into tokens."""
@@ -167,9 +169,9 @@ class Encoder:
         return FEWER_IN_TRAINING * self.config.batch_tokens or TOKENS_AT_ONCE[self.device.type]
 
     def _check_length(self) -> None:
-        longest = self._longest()
-        if longest is not None and self.config.tokens > longest:
-            raise BadConfig(f"encoder.tokens is {self.config.tokens}, but '{self.config.name}' reads at most {longest}")
+        tokens, name, longest = self.config.tokens, self.config.name, self.longest
+        if longest is not None and tokens > longest:
+            raise BadConfig(f"encoder.tokens is {tokens}, but '{name}' reads at most {longest}")
 
     def _longest(self) -> int | None:
         """Return how many tokens the encoder can read; None if it knows no limit."""
@@ -202,8 +204,12 @@ class FlatTokens:
     def cut(self, rows: np.ndarray, budget: int) -> Iterator[np.ndarray]:
         """Yield some texts from short to long, in batches that padded hold at most ``budget`` tokens."""
         lengths = self.lengths[rows]
-        width_of = np.array([self._width(length) for length in range(int(lengths.max(initial=0)) + 1)])
-        return (rows[some] for some in by_budget(lengths, budget, width_of[lengths]))
+        return (rows[some] for some in by_budget(lengths, budget, self._widths[lengths]))
+
+    @cached_property
+    def _widths(self) -> np.ndarray:
+        """What a batch is padded to, by the length of its longest text."""
+        return np.array([self._width(length) for length in range(int(self.lengths.max(initial=0)) + 1)])
 
     def _width(self, length: int) -> int:
         width = padded(max(length, 1), is_recorded=self.device.type == "cuda")
@@ -211,7 +217,7 @@ class FlatTokens:
 
     def batch(self, rows: np.ndarray) -> Batch:
         """Return the tokens of some texts, padded to one length."""
-        width = self._width(int(self.lengths[rows].max(initial=0)))
+        width = int(self._widths[self.lengths[rows].max(initial=0)])
         chosen = torch.from_numpy(rows).to(self.device)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
         at = first + torch.arange(width, device=self.device)  # (rows, width)

@@ -62,3 +62,28 @@ class Pooling:
             at = torch.zeros_like(row) if self.cls is None else (ids == self.cls).int().argmax(dim=1)
             parts = [state[row, at] for state in chosen]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def deeper_and_deeper(n_layers: int, n_levels: int, kind: str = "cls") -> list[str]:
+    """Return what each level reads: deeper and deeper layers, two of them for the coarsest of several levels.
+
+    ``kind`` is how tokens become one vector. An encoder that was trained to be pooled by the mean has nothing to say
+    in its first token, and the other way round.
+
+    Examples
+    --------
+    >>> deeper_and_deeper(12, 4)
+    ['cls@5+6', 'cls@8', 'cls@10', 'cls@12']
+    >>> deeper_and_deeper(12, 3, "mean")
+    ['mean@7+8', 'mean@10', 'mean@12']
+    >>> deeper_and_deeper(6, 2)
+    ['cls@4+5', 'cls@6']
+    >>> deeper_and_deeper(2, 3)
+    ['cls@1', 'cls@1', 'cls@2']
+    """
+    step = max(1, round(n_layers / 6))
+    layers = [max(1, n_layers - step * (n_levels - 1 - level)) for level in range(n_levels)]
+    specs = [f"{kind}@{layer}" for layer in layers]
+    if n_levels > 1 and layers[0] > 1:
+        specs[0] = f"{kind}@{layers[0] - 1}+{layers[0]}"
+    return specs

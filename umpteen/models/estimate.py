@@ -245,7 +245,7 @@ def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
 
 
 def _parameters_met(encoder: Encoder, config: EncodedConfig) -> float:
-    """Return the weights that each token meets; a reader of words alone has about as many as a layer."""
+    """Return the weights that each token meets; a reader of words alone works about as much as one layer."""
     reader = reading_part(encoder, config)
     return reader.n_parameters if reader == encoder else reader._replace(layers=1).n_parameters
 

@@ -18,6 +18,7 @@ from umpteen.config import (
     NetModelConfig,
     NeuralConfig,
 )  # fmt: skip
+from umpteen.features.pooling import deeper_and_deeper
 from umpteen.tree import network_levels, resolutions
 
 BYTES_PER_PARAMETER = 16.0  # the parameter, its gradient, and two averages of an optimiser
@@ -46,11 +47,15 @@ class Encoder(NamedTuple):
         """Weights of the layers, which each token meets."""
         return 12.0 * self.layers * self.width**2
 
+    @property
+    def n_weights(self) -> float:
+        """Weights of the layers and of the words."""
+        return self.n_parameters + self.vocabulary * self.width
+
 
 def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, device: str) -> float:
     """Return the bytes that training takes at its peak."""
     encoder = reading_part(encoder, config)
-    weights = encoder.n_parameters + encoder.vocabulary * encoder.width
     at_once = config.encoder.batch_tokens or TOKENS_AT_ONCE[device] // FEWER_IN_TRAINING
     tokens = min(batch_size(config) * config.encoder.tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
@@ -58,11 +63,11 @@ def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConf
     first = max(
         _first_scorers(encoder, n_texts, n_labels, config), _reading(encoder, n_texts, n_labels, config, device)
     )
-    return BYTES_PER_PARAMETER * weights + max(training, first)
+    return BYTES_PER_PARAMETER * encoder.n_weights + max(training, first)
 
 
 def reading_part(encoder: Encoder, config: EncodedConfig) -> Encoder:
-    """Return what is trained to read: the encoder, or, where a network takes its words only, about three layers."""
+    """Return what is trained to read: the encoder, or, where a network takes its words only, what three layers hold."""
     is_shallow = isinstance(config, NetModelConfig) and config.net.reader != "layers"
     return encoder._replace(layers=3) if is_shallow else encoder  # an LSTM in two directions, or filters
 
@@ -115,8 +120,7 @@ def _averages(encoder: Encoder, n_labels: int, config: EncodedConfig) -> float:
     """Return the bytes of the mean of all weights, where one is taken."""
     if not isinstance(config, NetModelConfig) or config.net.average_from >= 1.0:
         return 0.0
-    weights = encoder.n_parameters + encoder.vocabulary * encoder.width
-    return 4.0 * (weights + table_size(encoder, n_labels, config))
+    return 4.0 * (encoder.n_weights + table_size(encoder, n_labels, config))
 
 
 def scorers(encoder: Encoder, n_labels: int, config: EncodedConfig) -> float:
@@ -164,12 +168,8 @@ def _read_width(level: int, n_levels: int, encoder: Encoder, net: NetConfig) -> 
         return 2 * net.hidden
     if net.reader == "cnn":
         return net.bottleneck or net.hidden
-    if net.pooling:
-        specs = net.pooling.split(",")
-        return encoder.width * _n_layers(specs[level if len(specs) > 1 else 0].strip(), encoder)
-    step = max(1, round(encoder.layers / 6))
-    reads_two = n_levels > 1 and level == 0 and encoder.layers - step * (n_levels - 1) > 1
-    return 2 * encoder.width if reads_two else encoder.width
+    specs = net.pooling.split(",") if net.pooling else deeper_and_deeper(encoder.layers, n_levels)
+    return encoder.width * _n_layers(specs[level if len(specs) > 1 else 0].strip(), encoder)
 
 
 def _n_layers(pooling: str, encoder: Encoder) -> int:

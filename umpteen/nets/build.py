@@ -15,12 +15,13 @@ from umpteen.config import NetConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, explained_memory
+from umpteen.features.pooling import deeper_and_deeper
 from umpteen.features.tokens import Tokens
 from umpteen.nets.begin import Spread, discriminants
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.entries import Entries
 from umpteen.nets.full import Full
-from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States, deeper_and_deeper
+from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
