@@ -105,7 +105,7 @@ def _reverse_dictionary() -> dict[str, Case]:
     net = {
         "encoder.tokens": 32, "net.batch_size": 256, "net.rate": 3e-4, "net.schedule": "linear", "net.epochs": 3.0,
     }  # fmt: skip
-    own: dict[str, Settings] = {"lightxml": LIGHT, "cascadexml": {"net.depth": 4}, "full": {}}
+    own: dict[str, Settings] = {"lightxml": LIGHT, "cascadexml": {"net.depth": 4, "net.beam": (256,)}, "full": {}}
     return {"xr-linear": Case("xr-linear", {})} | {name: Case(name, {**net, **more}) for name, more in own.items()}
 
 

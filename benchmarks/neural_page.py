@@ -55,7 +55,7 @@ def section(found: Mapping[str, Rows]) -> str:
         for n_rows in dict.fromkeys(plan[name].n_rows for name in known):
             rows = {name: row for name, row in known.items() if plan[name].n_rows == n_rows}
             title = data if n_rows is None else f"{data}, the first {n_rows:,} texts"
-            parts += [part for part in (f"### {title}", table(rows), foretold(rows)) if part]
+            parts += [part for part in (f"### {title}", table(rows), shortlists(rows), foretold(rows)) if part]
     return "\n\n".join(parts)
 
 
@@ -75,6 +75,13 @@ def table(rows: Rows) -> str:
         for name, row in rows.items()
     ]
     return report.table(HEAD, lines)
+
+
+def shortlists(rows: Rows) -> str:
+    """Say how many of the right labels the shortlists of each row still had, level by level."""
+    kept = {name: row["shortlist_recall"] for name, row in rows.items() if row.get("shortlist_recall")}
+    said = "; ".join(f"{name} {', '.join(f'{share:.1f}' for share in shares)}" for name, shares in kept.items())
+    return f"Right labels that are still on the shortlists, level by level, in a hundred: {said}." if said else ""
 
 
 def foretold(rows: Rows) -> str:

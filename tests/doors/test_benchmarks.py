@@ -386,6 +386,12 @@ def test_estimates_are_compared_with_what_was_measured():
     assert neural_page.foretold({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
 
 
+def test_the_page_says_what_shortlists_keep():
+    rows = {"cascadexml": {"shortlist_recall": [91.19, 47.77]}, "full": {"shortlist_recall": []}, "xr-linear": {}}
+    assert neural_page.shortlists(rows).endswith("in a hundred: cascadexml 91.2, 47.8.")
+    assert neural_page.shortlists({"full": rows["full"]}) == ""
+
+
 def test_of_many_labels_each_belongs_to_one_text(tmp_path, monkeypatch):
     monkeypatch.setattr(many_labels, "_TEST", 3)
     many_labels.make(tmp_path, 50, 15)
