@@ -41,6 +41,13 @@ def test_a_text_that_is_cut_first_has_the_same_tokens(encoder: Encoder, text: st
     assert encoder.tokenize([text]).ids.tolist() == tokenizer.encode(text).ids
 
 
+def test_half_a_character_does_not_stop_the_others(encoder: Encoder) -> None:
+    tokens = encoder.tokenize(["word1 \ud83d", "word2"])
+    assert len(tokens) == 2
+    alone = encoder.tokenize(["word2"])
+    np.testing.assert_array_equal(tokens.take(np.array([1])).ids, alone.ids)
+
+
 def test_some_rows_of_tokens() -> None:
     tokens = Tokens.of([[1, 2], [], [3], [4, 5, 6]])
     some = tokens.take(np.array([3, 1, 0]))

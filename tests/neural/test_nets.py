@@ -18,6 +18,7 @@ from umpteen.config import EncoderConfig, NetConfig
 from umpteen.features.encoder import Encoder
 from umpteen.models import create
 from umpteen.nets import Cascade, Full, Network, full
+from umpteen.nets.best import best
 from umpteen.nets.cascade import child_table
 from umpteen.train.course import _Average
 from umpteen.train.rows import DeviceRows
@@ -133,6 +134,31 @@ def test_only_allowed_labels_are_found() -> None:
 
 
 # One scorer for every label
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 90), st.integers(1, 4), st.integers(1, 60), st.integers(0, 10**6))
+def test_the_first_of_those_that_tie_are_the_best(n: int, n_values: int, k: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).integers(0, n_values, (3, n)).astype(np.float32)
+    found, columns = best(torch.from_numpy(scores), k)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(columns.numpy(), expected)
+    np.testing.assert_array_equal(found.numpy(), np.take_along_axis(scores, expected, axis=1))
+
+
+def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
+    tree = LabelTree.from_parents([0, 0, 1, 1])
+    net = cascade(tree)
+    for scorer, bias in zip(net.scorers, ([5.0, -12.0], [30.0, 25.0, -2.0, -10.0]), strict=True):
+        torch.nn.init.zeros_(scorer.weight)
+        scorer.bias.data = torch.tensor(bias)
+    vectors = list(net.reader.vectors)
+    assert net.topk(vectors, 4, [2])[0][0].tolist() == [0, 1, 2, 3]
+    with torch.no_grad():
+        net.silence(torch.tensor([0]), -1e4)
+    labels, scores = net.topk(vectors, 4, [2])
+    assert labels[0].tolist() == [1, 2, 3, 0]
+    assert scores[0, -1] == 0.0
 
 
 def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Full:

@@ -115,6 +115,17 @@ def test_attention_is_that_of_each_node_by_itself() -> None:
 # Levels that learn in turn
 
 
+def test_a_text_without_tokens_has_the_same_scores_in_any_batch(words: Encoder) -> None:
+    torch.manual_seed(0)
+    reader, nodes = Recurrent(words, 1, 4).eval(), Attention(8, 5, hidden=3)
+    scores = []
+    for length in (3, 9):
+        mask = torch.zeros(1, length, dtype=torch.bool)
+        (seen,) = reader(torch.zeros(1, length, dtype=torch.long), mask)
+        scores.append(nodes.all(seen))
+    torch.testing.assert_close(*scores)
+
+
 @pytest.mark.parametrize("order", ["one-reader", "own-reader"])
 def test_a_level_that_learns_leaves_the_others_alone(encoder: Encoder, batch: Any, order: str) -> None:
     tree = LabelTree.from_groups([[0, 1], [2, 3], [4, 5]])

@@ -27,7 +27,7 @@ from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory
 from umpteen.features.attention import use_given_masks
 from umpteen.features.locate import locate
 from umpteen.features.pooling import Pooling
-from umpteen.features.tokens import Tokens, by_budget, tokenize
+from umpteen.features.tokens import Tokens, by_budget, set_limit, tokenize
 
 _MULTIPLE = 8  # padded lengths are multiples of this, which matrix units like
 
@@ -47,6 +47,7 @@ class Encoder:
 
     def __init__(self, model: Any, tokenizer: Any, config: EncoderConfig):
         self.config, self.tokenizer = config, tokenizer
+        set_limit(tokenizer.backend_tokenizer, config.tokens)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.device = pick_device(config.device)
         self.model = model.to(self.device).eval()

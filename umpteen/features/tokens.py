@@ -50,29 +50,42 @@ class Tokens:
         return cls(ptr, np.concatenate(parts) if parts else np.empty(0, np.int32))
 
 
+def set_limit(tokenizer: Any, limit: int) -> None:
+    """Let a tokenizer cut texts after ``limit`` tokens; once, for not while others are using it."""
+    tokenizer.enable_truncation(limit)
+    tokenizer.no_padding()
+
+
 def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Progress = silent) -> Tokens:
     """Cut texts into at most ``limit`` tokens each.
 
-    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores. Reading a long text to its end
-    only to throw most of it away is what takes the time, so the tokenizer first sees its beginning, and the whole
-    text only if that was too little.
+    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told it the limit.
+    Reading a long text to its end only to throw most of it away is what takes the time, so the tokenizer first sees
+    its beginning, and the whole text only if that was too little.
     """
-    tokenizer.enable_truncation(limit)
-    tokenizer.no_padding()
     parts: list[Tokens] = []
     for first in range(0, len(texts), _AT_A_TIME):
         block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
         progress("tokens", first, len(texts))
         begun = [_beginning(text, _CHARACTERS * limit) for text in block]
-        found = [encoded.ids for encoded in tokenizer.encode_batch_fast(begun)]
+        found = _encoded(tokenizer, begun)
         short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < limit]
-        for i, encoded in zip(short, tokenizer.encode_batch_fast([block[i] for i in short]), strict=True):
-            found[i] = encoded.ids
+        for i, ids in zip(short, _encoded(tokenizer, [block[i] for i in short]), strict=True):
+            found[i] = ids
         parts.append(Tokens.of(found))
     progress("tokens", len(texts), len(texts))
     sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
     ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
     return Tokens(np.cumsum(sizes), ids)
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Return the token numbers of some texts; half a character, which no tokenizer reads, becomes a question mark."""
+    try:
+        found = tokenizer.encode_batch_fast(texts)
+    except TypeError:
+        found = tokenizer.encode_batch_fast([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
+    return [encoded.ids for encoded in found]
 
 
 def as_text(text: Any, row: int) -> str:

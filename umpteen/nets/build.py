@@ -25,7 +25,7 @@ from umpteen.nets.readers import Convolved, Layers, Recurrent, Separate, States
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
-_SILENT = -20.0  # margin of a label that no text carries
+_SILENT = -1e4  # margin of a label that no text carries; half precision holds it
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be kept
 _MEASURED = 20_000  # texts of which it is measured how they differ
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time

@@ -30,7 +30,7 @@ class Shortlist(NamedTuple):
 
     nodes: torch.Tensor
     exists: torch.Tensor  # whether a place holds a node
-    path: torch.Tensor  # score of the parent
+    path: torch.Tensor  # logarithm of the parent's score
 
 
 class Cascade(torch.nn.Module):
@@ -183,8 +183,8 @@ class Cascade(torch.nn.Module):
         (nodes,) says for each level what may be chosen; empty is everything.
         """
         *_, (shortlist, path) = self._walk(seen, beams, allowed)
-        scores, at = best(path, k)
-        return torch.where(scores >= 0, shortlist.nodes.gather(1, at), -1), scores.clamp(min=0.0)
+        path, at = best(path, k)
+        return torch.where(path.isfinite(), shortlist.nodes.gather(1, at), -1), path.exp()
 
     @torch.no_grad()
     def found(
@@ -197,14 +197,14 @@ class Cascade(torch.nn.Module):
     def _walk(
         self, seen: Iterable[Any], beams: Sequence[int], allowed: Sequence[torch.Tensor]
     ) -> Iterator[tuple[Shortlist, torch.Tensor]]:
-        """Yield for each level what is scored there and the scores, −1 where there is nothing."""
+        """Yield for each level what is scored there and the logarithms of scores, −∞ where there is nothing."""
         shortlist = None
         for level, e in enumerate(seen):
             shortlist = self._roots(len(e), e.device) if shortlist is None else shortlist
             path = self._path(level, self._scored(level, e, shortlist), shortlist)
             if len(allowed):
                 shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
-            path = torch.where(shortlist.exists, path, -1.0)
+            path = torch.where(shortlist.exists, path, -torch.inf)
             yield shortlist, path
             if level + 1 < self.tree.n_levels:
                 shortlist = self._below(level, shortlist, path, beams[level])
@@ -212,11 +212,11 @@ class Cascade(torch.nn.Module):
     @torch.no_grad()
     def score(self, seen: Iterable[Any], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
         """Score some labels of each text; ``nodes`` (texts, labels) are their ancestors, level by level."""
-        path = torch.ones(nodes[0].shape, device=nodes[0].device)
+        path = torch.zeros(nodes[0].shape, device=nodes[0].device)
         for level, e in enumerate(seen):
             shortlist = Shortlist(nodes[level], torch.ones_like(path, dtype=torch.bool), path)
             path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
-        return path
+        return path.exp()
 
     def numbers(self, candidates: int, length: int) -> int:
         """Return how many numbers the candidates of one text take at most."""
@@ -232,7 +232,7 @@ class Cascade(torch.nn.Module):
     def _roots(self, n_texts: int, device: torch.device) -> Shortlist:
         """Return every node of the first level."""
         nodes = torch.arange(self.tree.sizes[0], device=device).expand(n_texts, -1)
-        return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.ones(nodes.shape, device=device))
+        return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.zeros(nodes.shape, device=device))
 
     def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:
         scorer = self.scorers[level]
@@ -250,13 +250,16 @@ class Cascade(torch.nn.Module):
         return scores, (each * shortlist.exists).sum()
 
     def _path(self, level: int, scores: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
-        """Turn margins into scores, multiplied with those of the way to the parents as the rule says."""
+        """Turn margins into the logarithms of scores, those of the way to the parents added as the rule says.
+
+        Scores themselves would be 1 for many large margins, and their products 0 for many small ones.
+        """
         is_last, rule = level + 1 == self.tree.n_levels, self.config.score
         multiplies = rule == "product" or (rule == "weighted" and is_last)
-        return scores.sigmoid() * shortlist.path if multiplies else scores.sigmoid()
+        return F.logsigmoid(scores) + shortlist.path if multiplies else F.logsigmoid(scores)
 
     def _below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
-        """Return the children of the nodes with the best scores."""
+        """Return the children of the nodes with the best scores, or logarithms of them."""
         kept, at = scores.topk(min(beam, scores.shape[1]), dim=1)  # (texts, beam)
         children = self.get_buffer(f"children_{level + 1}")[shortlist.nodes.gather(1, at)]  # (texts, beam, most)
         exists = (children >= 0) & shortlist.exists.gather(1, at)[:, :, None]

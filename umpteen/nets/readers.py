@@ -94,7 +94,8 @@ class Recurrent(Words):
         turned = _turned(mask)[:, :, None]  # so that padding comes last in both directions and is never read
         behind = self.back(x.gather(1, turned.expand_as(x)))[0]
         states = torch.cat([self.onward(x)[0], behind.gather(1, turned.expand_as(behind))], dim=2)
-        return [States(F.dropout(states, 0.5, self.training), mask)] * self.n_levels
+        states = F.dropout(states, 0.5, self.training) * mask[:, :, None]  # of a text without tokens, nothing is seen
+        return [States(states, mask)] * self.n_levels
 
 
 def _turned(mask: torch.Tensor) -> torch.Tensor:
