@@ -109,6 +109,28 @@ def test_texts_without_words_are_refused_where_words_are_used(
     assert small("lightxml").fit(["", "!", "?"], LISTS).topk(["!"], 2).k == 2
 
 
+def never(stage: str, done: int, total: int) -> None:
+    """Stand in for progress where nothing may have begun."""
+    raise AssertionError(f"{stage} has begun")
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ({"tree": LabelTree.flat(5)}, {}, "the tree has 5 labels but Y has 40 columns|has no use for a tree"),
+        ({}, {"tree.kind": "given"}, "tree.kind is 'given' but no tree was passed"),
+        ({}, {"tree.vectors": "names"}, "tree.vectors needs texts and label names"),
+    ],
+)
+def test_a_tree_that_cannot_be_had_is_refused_before_anything_is_read(
+    small: Callable[..., Model], recipe: str, more: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    if recipe in ("full", "xml-cnn") and "tree.vectors" in settings:
+        pytest.skip("it has no clusters")
+    with pytest.raises((BadInput, BadConfig), match=message):
+        small(recipe, **settings).fit(TEXTS, np.eye(3, 40), progress=never, **more)
+
+
 def test_a_broken_sparse_matrix_is_refused() -> None:
     X = sp.csr_matrix(np.eye(3))
     X.indices[1] = 99

@@ -137,6 +137,22 @@ def test_threads_may_differ_between_the_runs(small: Small, made: Made, tmp_path:
     assert watcher.trained == []
 
 
+@pytest.mark.parametrize(
+    ("recipe", "advice"),
+    [
+        ("xr-transformer", {"encoder.batch_tokens": 4_096, "finetune.recompute": True}),
+        ("cascadexml-dismec", {"encoder.batch_tokens": 4_096, "net.record": False, "encoder.compile": "off"}),
+    ],
+)
+def test_advice_for_want_of_memory_keeps_finished_stages(
+    brief: Small, made: Made, tmp_path: Path, recipe: str, advice: dict[str, Any]
+) -> None:
+    brief(recipe).fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
+    watcher = Watcher()
+    brief(recipe, **advice).fit(made.texts, made.lists, progress=watcher, checkpoint=tmp_path / "stages")
+    assert watcher.trained == []
+
+
 @pytest.mark.parametrize("recipe", ["xr-linear", "xr-transformer"])
 def test_a_damaged_stage_is_trained_again(recipe: str, small: Small, made: Made, tmp_path: Path, files: Files) -> None:
     small(recipe).fit(made.texts, made.lists).save(tmp_path / "whole")

@@ -39,7 +39,7 @@ from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
 from umpteen.models.training import Training, clear_stages, settled
 from umpteen.shortlist import TopK, check_k
-from umpteen.tree import LabelTree
+from umpteen.tree import LabelTree, check_given
 
 _PROPOSED = 50  # labels each of several trees proposes at least: with fewer, the best one could depend on k
 _MOST_PREDICTED = 100  # labels of a row that predict looks at
@@ -152,6 +152,8 @@ class Model(Contract):
         checkpoint: Any,
     ) -> folder.Parts:  # fmt: skip
         """Train and return the parts of the model."""
+        check_given(self.config.tree, tree, matrix.shape[1])
+        check_names(targets, self.config, has_words=self._has_words(X))
         rows, tfidf, neural, config = self._fit_rows(X, matrix, self.config, progress, checkpoint)
         config = settled(config, rows)
         by_name = name_vectors(tfidf, targets, config)
@@ -164,6 +166,10 @@ class Model(Contract):
         """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
         tfidf, features = fit_tfidf(X, matrix, config, progress)
         return Rows.of(features), tfidf, None, config
+
+    def _has_words(self, X: Any) -> bool:
+        """Return whether the rows of these inputs are words."""
+        return is_texts(X)
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""
@@ -395,13 +401,15 @@ def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | None:
     return features
 
 
-def name_vectors(tfidf: Tfidf | None, targets: Targets, config: ModelConfig) -> sp.csr_matrix | None:
-    """Return the labels' names as rows, if the tree is to see them."""
-    if config.tree.vectors == "pifa":
-        return None
-    if tfidf is None or targets.names is None:
+def check_names(targets: Targets, config: ModelConfig, *, has_words: bool) -> None:
+    """Refuse a tree that is to see the labels' names where there are none, or no words of texts to read them by."""
+    if config.tree.vectors != "pifa" and not (has_words and targets.names is not None):
         raise BadConfig("tree.vectors needs texts and label names; use pifa, or name the labels of texts")
-    return tfidf.transform(targets.names)
+
+
+def name_vectors(tfidf: Tfidf, targets: Targets, config: ModelConfig) -> sp.csr_matrix | None:
+    """Return the labels' names as rows, if the tree is to see them."""
+    return None if config.tree.vectors == "pifa" else tfidf.transform(targets.names)
 
 
 def proposed(k: int) -> int:

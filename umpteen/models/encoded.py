@@ -19,6 +19,12 @@ from umpteen.models.training import FINETUNING, tree_arrays
 from umpteen.store import Checkpoint, fingerprint
 from umpteen.tree import LabelTree
 
+_BY_MACHINE = {  # settings that say how the work is done here, not what comes out
+    "encoder": ("device", "batch_tokens", "compile"),
+    "finetune": ("record", "recompute"),
+    "net": ("record",),
+}
+
 
 class EncodedModel(Model):
     """Base of the recipes with an encoder."""
@@ -53,7 +59,11 @@ class EncodedModel(Model):
         """Return where the stages of the encoder lie, under a key of all that decides them."""
         if checkpoint is None:
             return None
-        settings = {name: to_dict(self.config)[name] for name in (*nouns, "encoder", "tree", "seed")}
+        given_settings = to_dict(self.config)
+        settings = {name: given_settings[name] for name in (*nouns, "encoder", "tree", "seed")}
+        for noun, names in _BY_MACHINE.items():
+            if noun in settings:
+                settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
         given = () if tree is None else tree_arrays(tree).values()
         weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())  # a name may change its mind

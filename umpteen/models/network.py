@@ -5,7 +5,7 @@ They differ in their presets. What is here is the order of the work; a ranker ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.features.tokens import Tokens
-from umpteen.models.base import check_trainable, fit_tfidf, name_vectors, proposed
+from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors, proposed
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
@@ -35,17 +35,16 @@ from umpteen.models.inputs import Targets
 from umpteen.models.training import (
     Training,
     clustered,
+    kept_tree,
     label_vectors,
     settled,
     settled_net,
-    tree_arrays,
-    tree_from,
     uses_words,
 )  # fmt: skip
 from umpteen.models.weighing import USUAL
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
-from umpteen.tree import LabelTree, network_levels
+from umpteen.tree import LabelTree, check_given, network_levels
 
 _PROPOSED = 50  # network and ranker propose at least as many labels as for this k
 
@@ -103,11 +102,15 @@ class NetModel(EncodedModel):
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         config = settled_net(self.config, matrix)
+        if tree is not None and config.net.kind == "full":
+            raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
+        check_given(config.tree, tree, matrix.shape[1])
         if config.ranker or (tree is None and uses_words(config, matrix.shape[1])):
+            check_names(targets, config, has_words=True)
             tfidf, features = fit_tfidf(X, matrix, config, progress)
         else:
             check_trainable(X, matrix)
-            if isinstance(X, Sequence) and not any(str(text).strip() for text in X):
+            if not any(str(text).strip() for text in X):
                 raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()
@@ -143,14 +146,7 @@ class NetModel(EncodedModel):
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         stages = self._stages(checkpoint, ("net",), encoder, tokens, *decisive, tree=given)
-        if given is not None and config.net.kind == "full":
-            raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
-        if tree.n_labels != matrix.shape[1]:
-            raise BadInput(
-                f"the tree has {tree.n_labels} labels but Y has {matrix.shape[1]} columns; "
-                "pass a tree over the columns of Y"
-            )
         network = Network(encoder, tree, config.net, seed=config.seed)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
         reports = []
@@ -175,20 +171,14 @@ class NetModel(EncodedModel):
         self, config: NetModelConfig, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None,
         progress: Progress, stages: Checkpoint | None,
     ) -> LabelTree:  # fmt: skip
-        if config.tree.kind == "given":
-            raise BadConfig(
-                "tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))"
-            )
         sizes = network_levels(matrix.shape[1], config.net)
         if len(sizes) == 1:
             return LabelTree.flat(matrix.shape[1])
-        if stages is not None and stages.has("tree"):
-            return tree_from(stages.load("tree", mmap=False))
-        vectors = label_vectors(Rows.of(features), matrix, config, by_name)
-        tree = clustered(vectors, sizes, config, progress)
-        if stages is not None:
-            stages.save("tree", tree_arrays(tree))
-        return tree
+
+        def make() -> LabelTree:
+            return clustered(label_vectors(Rows.of(features), matrix, config, by_name), sizes, config, progress)
+
+        return kept_tree(stages, make)
 
     # Prediction
 

@@ -8,7 +8,7 @@ Knows the order of the work, not how a level is trained.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,6 @@ from umpteen import __version__
 from umpteen.config import ModelConfig, NetModelConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
-from umpteen.errors import BadInput
 from umpteen.heads import LinearTree, settle, train
 from umpteen.store import Checkpoint, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
@@ -32,6 +31,7 @@ AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 FINETUNING = "finetuning"  # folder of the stages of an encoder
 _TREE = "tree-{}"  # folder of a tree's stages
+_ELSEWHERE = ("threads", "encoder", "finetune", "net")  # settings that the trees of a ranker do not read
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,13 @@ class Training:
 
     def heads(self) -> list[LinearTree]:
         """Train every tree."""
-        if self.given is not None and self.given.n_labels != self.targets.shape[1]:
-            raise BadInput(
-                f"the tree has {self.given.n_labels} labels but Y has {self.targets.shape[1]} columns; "
-                "pass a tree over the columns of Y"
-            )
         return [self._head(number) for number in range(self.config.trees)]
 
     def _head(self, number: int) -> LinearTree:
         config, rows = self.config, self.rows
         seed = config.seed + _SEED_STEP * number
         stages, progress = self._stages(number), self._named(number)
-        tree = self.given if self.given is not None else self._tree(seed, progress, stages)
+        tree = self.given if self.given is not None else kept_tree(stages, lambda: self._build(seed, progress))
         levels = train(
             rows, self.targets, tree, config.linear, config.search,
             seed=seed, threads=n_threads(config.threads), progress=progress, checkpoint=stages,
@@ -72,14 +67,6 @@ class Training:
             weights=config.store.weights,
             threads=n_threads(config.threads),
         )
-
-    def _tree(self, seed: int, progress: Progress, stages: Checkpoint | None) -> LabelTree:
-        if stages is not None and stages.has("tree"):
-            return tree_from(stages.load("tree", mmap=False))
-        tree = self._build(seed, progress)
-        if stages is not None:
-            stages.save("tree", tree_arrays(tree))
-        return tree
 
     def _build(self, seed: int, progress: Progress) -> LabelTree:
         config, n_labels = self.config.tree, self.targets.shape[1]
@@ -100,12 +87,12 @@ class Training:
 
     @cached_property
     def key(self) -> str:
-        """A digest of all that decides the result: not of the number of threads, which does not.
+        """A digest of all that decides the result: not of the number of threads, nor of how the rows were learned.
 
         Every byte counts; a processor with SHA instructions digests more than a gigabyte a second, which is
         little beside training.
         """
-        settings = {key: value for key, value in to_dict(self.config).items() if key != "threads"}
+        settings = {key: value for key, value in to_dict(self.config).items() if key not in _ELSEWHERE}
         matrices = [self.targets, *([] if self.name_vectors is None else [self.name_vectors])]
         parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data)]
         parts += [*self.rows.triplet, self.rows.dense]
@@ -162,6 +149,16 @@ def clustered(vectors: sp.csr_matrix, sizes: Sequence[int], config: ModelConfig,
     counts = tuple(-(-size // before) for before, size in zip([1, *above], above, strict=False))
     halving, threads = replace(config.tree, kind="halving"), n_threads(config.threads)
     return build(vectors, halving, seed=config.seed, threads=threads, progress=progress, counts=counts)
+
+
+def kept_tree(stages: Checkpoint | None, make: Callable[[], LabelTree]) -> LabelTree:
+    """Return the tree that a checkpoint has; where it has none, make it and keep it there."""
+    if stages is not None and stages.has("tree"):
+        return tree_from(stages.load("tree", mmap=False))
+    tree = make()
+    if stages is not None:
+        stages.save("tree", tree_arrays(tree))
+    return tree
 
 
 def tree_arrays(tree: LabelTree) -> dict[str, np.ndarray]:

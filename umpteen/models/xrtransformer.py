@@ -33,7 +33,7 @@ from umpteen.models.base import fit_tfidf, proposed
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
-from umpteen.models.training import clustered, tree_arrays, tree_from
+from umpteen.models.training import clustered, kept_tree
 from umpteen.models.weighing import USUAL, choose
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
@@ -130,6 +130,9 @@ class XRTransformer(EncodedModel):
             return Rows.of(sp.csr_matrix(E)), None, neural, config
         return Rows.mixed(features, E, weight), tfidf, neural, config
 
+    def _has_words(self, X: Any) -> bool:
+        return self.config.features != "encoder"
+
     # Prediction
 
     def _rows(self, X: Any, threads: int) -> Rows:
@@ -206,16 +209,8 @@ def _finetuning(
     """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
     from umpteen.train import Finetuning
 
-    tree = _stored_tree(stages)
-    if tree is None:
-        tree = preliminary_tree(features, matrix, config, progress)
-        if stages is not None:
-            stages.save("tree", tree_arrays(tree))
+    tree = kept_tree(stages, lambda: preliminary_tree(features, matrix, config, progress))
     return Finetuning(encoder, tokens, matrix, tree, config.finetune, config.seed, stages, progress)
-
-
-def _stored_tree(stages: Checkpoint | None) -> LabelTree | None:
-    return tree_from(stages.load("tree", mmap=False)) if stages is not None and stages.has("tree") else None
 
 
 def preliminary_tree(

@@ -37,7 +37,7 @@ def _ordered(scores: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def _first_tied(scores: torch.Tensor, least: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the columns (rows, k) of all larger scores than the least (rows, 1), and the first that are equal to it."""
+    """Return the columns (rows, k) of scores above the least (rows, 1), and the first that are equal to it."""
     larger, equal = scores > least, scores == least
     missing = k - larger.sum(dim=1, keepdim=True)
     chosen = larger | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= missing))

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from umpteen.config import FinetuneConfig, NetConfig, TreeConfig
 from umpteen.engine import Pool, Progress, run, silent
-from umpteen.errors import BadConfig
+from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
 
@@ -93,6 +93,16 @@ def network_levels(n_labels: int, config: NetConfig) -> tuple[int, ...]:
     return (*(size for size in sizes if size < n_labels), n_labels)
 
 
+def check_given(config: TreeConfig, given: LabelTree | None, n_labels: int) -> None:
+    """Refuse a tree of other labels, and settings that want one where there is none."""
+    if given is None and config.kind == "given":
+        raise BadConfig("tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))")
+    if given is not None and given.n_labels != n_labels:
+        raise BadInput(
+            f"the tree has {given.n_labels} labels but Y has {n_labels} columns; pass a tree over the columns of Y"
+        )
+
+
 def build(
     vectors: sp.csr_matrix,
     config: TreeConfig,
@@ -113,9 +123,8 @@ def build(
     >>> tree.sizes
     (4, 12)
     """
-    if config.kind == "given":
-        raise BadConfig("tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))")
     n_labels = vectors.shape[0]
+    check_given(config, None, n_labels)
     counts = shape(n_labels, config) if counts is None else counts
     if not counts:
         return LabelTree.flat(n_labels)
