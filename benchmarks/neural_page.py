@@ -89,7 +89,7 @@ def foretold(rows: Rows) -> str:
     known = [row for row in rows.values() if row.get("gpu_mb") and "expected" in row]
     pairs = {
         "seconds": [(row["expected"]["seconds"], row["fit_s"]) for row in known if not plot.ran_beside_others(row)],
-        "GPU memory": [(row["expected"]["gpu_mb"], row["gpu_mb"]) for row in known],
+        "GPU memory": [(row["expected"]["gpu_mb"], row.get("gpu_fit_mb") or row["gpu_mb"]) for row in known],
     }
     off = {name: max(max(a / b, b / a) for a, b in found) for name, found in pairs.items() if found}
     said = " and ".join(f"{by:.1f} × in {name}" for name, by in off.items())

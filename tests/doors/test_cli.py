@@ -746,6 +746,21 @@ def test_info_shows_the_levels_of_a_network(data: Path, encoder_folder: Path, tm
     assert [level["nodes"] for level in found] == [2, len(WORDS)]
 
 
+def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from umpteen.cli import benchmark
+
+    def measured(job: benchmark.Job) -> dict[str, Any]:
+        if job.recipe == "plt":
+            raise benchmark.BenchFailed("the disk is full")
+        return benchmark._measure_job(job)
+
+    monkeypatch.setattr(benchmark, "in_own_process", measured)
+    result = run("bench", data, "--recipes", "xr-linear,plt,bonsai", "--json", "--quiet", *SMALL)
+    assert result.exit_code != 0
+    assert "the disk is full" in result.stderr
+    assert [row["recipe"] for row in json.loads(result.stdout)] == ["xr-linear"]
+
+
 def test_bench_tells_a_fault_of_its_own_from_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from umpteen.cli import benchmark
 

@@ -15,6 +15,7 @@ from umpteen.features.encoder import Encoder
 from umpteen.heads import newton
 from umpteen.store import Checkpoint
 from umpteen.train import Finetuning
+from umpteen.train.levels import _scores
 from umpteen.train.losses import LOSSES, weighted
 from umpteen.train.rows import DeviceRows
 from umpteen.tree import LabelTree, resolutions
@@ -93,7 +94,7 @@ def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> 
     alive = run._alive(1, E, torch.nn.Linear(encoder.dim, TREE.sizes[0]))
     head = torch.nn.Linear(encoder.dim, N_LABELS)
     run._start(head, 1, E, R, alive)
-    scores = next(run._scores(E, head))
+    scores = next(_scores(E, head))
     for parent in range(TREE.sizes[0]):
         rows = np.flatnonzero(alive.toarray()[:, parent])
         some = slice(int(TREE.starts[1][parent]), int(TREE.starts[1][parent + 1]))
@@ -165,7 +166,39 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
         make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
     resumed = make(checkpoint=Checkpoint(tmp_path, "key"))
     np.testing.assert_array_equal(resumed.embeddings(), expected)
-    assert [step.nodes for step in resumed.report] == [20]  # the first resolution came from the checkpoint
+    assert [step.nodes for step in resumed.report] == [4, 20]  # the first resolution came from the checkpoint
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.25])
+def test_a_resolution_goes_on_after_its_last_epoch(
+    encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float
+) -> None:
+    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.train.loop._LOOK_EVERY", 1)
+    config = FinetuneConfig(epochs=(0.5, 3.0), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=held_out, dropout=0.2)
+    seen: list[int] = []
+
+    def make(**more: Any) -> Finetuning:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        return finetuning(encoder, corpus, config, **more)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes" and done > total // 2:
+            raise KeyboardInterrupt
+
+    def note(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes":
+            seen.append(done)
+
+    whole = make()
+    expected = whole.embeddings()
+    with pytest.raises(KeyboardInterrupt):
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
+    resumed = make(checkpoint=Checkpoint(tmp_path, "key"), progress=note)
+    np.testing.assert_array_equal(resumed.embeddings(), expected)
+    assert seen[0] == -(-len(resumed.kept) // 16)  # one epoch was done
+    assert [step[:3] for step in resumed.report] == [step[:3] for step in whole.report]
+    assert not list(tmp_path.glob("*underway*"))
 
 
 def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) -> None:

@@ -142,18 +142,23 @@ def bench(
     known = _kept(out)
     if split != "test" and not Path(data).is_dir():
         raise BadConfig(f"--split {split} asks for a part of a folder, but {data} is one file; leave it out")
-    rows = []
-    for job in jobs:
-        key = job.key
-        if key not in known:
-            terminal.note(f"{job.recipe} on {data}")
-            known[key] = in_own_process(job)
-            if out is not None:
-                atomic_write(out, json.dumps(known, indent=1))
-        rows.append(known[key])
-    if as_json:
-        terminal.json(rows)
-        return
+    rows: list[dict[str, Any]] = []
+    try:
+        for job in jobs:
+            key = job.key
+            if key not in known:
+                terminal.note(f"{job.recipe} on {data}")
+                known[key] = in_own_process(job)
+                if out is not None:
+                    atomic_write(out, json.dumps(known, indent=1))
+            rows.append(known[key])
+    finally:  # what is known by then is shown, even if a recipe failed or was interrupted
+        if rows:
+            terminal.json(rows) if as_json else _show(rows, data, split, terminal)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Terminal) -> None:
+    """Print one table, without columns that no row has."""
     a, b = rows[0]["propensity"]
     columns = {key: name for key, name in COLUMNS.items() if any(row[key] is not None for row in rows)}
     shown = [[row[key] for key in columns] for row in rows]
@@ -216,7 +221,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     begun = time.perf_counter()
     model.fit(X, train.Y, label_names=train.labels, progress=progress)
     fit_s = time.perf_counter() - begun
-    peak = _peak_mb()
+    peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
     expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
     weights = inverse_propensity(widened(train.Y, max(n_known, test.Y.shape[1])), *constants)
@@ -230,6 +235,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
         "gpu_mb": _gpu_peak_mb(),
+        "gpu_fit_mb": gpu_peak,
         "model_mb": round(size_of(folder) / 1e6, 3),
         "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
         "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),

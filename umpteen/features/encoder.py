@@ -90,7 +90,8 @@ class Encoder:
             vocab_size=words.shape[0], hidden_size=words.shape[1], num_hidden_layers=0, num_attention_heads=1,
             intermediate_size=1, max_position_embeddings=self.config.tokens, pad_token_id=self.pad,
         )  # fmt: skip
-        model = _transformers().BertModel(facts, add_pooling_layer=False)
+        with torch.random.fork_rng([]):  # first weights are drawn, for nothing
+            model = _transformers().BertModel(facts, add_pooling_layer=False)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()  # what is never used is the same in every model

@@ -75,6 +75,10 @@ class Checkpoint:
                 self._sweep()
                 save_tensors(path, arrays, {"key": self.key})
 
+    def drop(self, stage: str) -> None:
+        """Remove a stage that is not needed any more, if it is there."""
+        remove(self._path(stage))
+
     def clear(self) -> None:
         """Remove every stage, of any key, and the folder if nothing else is in it."""
         if not self.folder.is_dir():

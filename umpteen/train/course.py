@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +19,7 @@ from umpteen.features.encoder import Encoder
 from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.store import Checkpoint
 from umpteen.train.graphs import Inputs
+from umpteen.train.kept import Kept, State
 from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
@@ -78,16 +78,17 @@ class Course:
 
     def run(self) -> None:
         """Train for all epochs."""
-        config, device, begun = self.config, self.encoder.device, time.perf_counter()
+        config, device = self.config, self.encoder.device
         per_epoch = math.ceil(len(self.tokens) / config.batch_size)
         n_steps = math.ceil(config.epochs * per_epoch)
         if not n_steps:
             return
         average = _Average(self.net, math.ceil(config.average_from * n_steps))
-        kept = None
-        if self.checkpoint is not None:
-            kept = _Kept(self.checkpoint, self._kept_as, self.net, average, per_epoch, n_steps, device)
         backward = self._backward()
+        kept = Kept(
+            self.checkpoint, self._kept_as, self.net, {"average": average, "pieces": backward},
+            per_epoch=per_epoch, n_steps=n_steps, device=device,
+        )  # fmt: skip
         with learning(self.net, device, self.seed):
             steps = optimise(
                 self._groups(), endless_batches(self.tokens.lengths, config.batch_size, self.seed), backward,
@@ -95,7 +96,7 @@ class Course:
                 progress=self.progress, after=average, saved=kept,
             )  # fmt: skip
         average.apply()
-        self.report = Report(steps, backward.n_tokens, time.perf_counter() - begun)
+        self.report = Report(steps, backward.n_tokens, kept.seconds)
 
     def _paced(self, step: int, n_steps: int) -> float:
         factor = rate_at(step, n_steps, self.config.schedule, self.config.warmup)
@@ -165,62 +166,18 @@ class _Average:
             if name in self.mean:
                 tensor.copy_(self.mean[name])
 
+    def state(self) -> State:
+        """Return the mean, and of how many states it is one."""
+        return {"n": torch.tensor(self.n), **{f"mean.{name}": tensor for name, tensor in self.mean.items()}}
+
+    def take_up(self, state: State) -> None:
+        """Go on from such a mean."""
+        self.n = int(state.pop("n"))
+        self.mean = {name.removeprefix("mean."): tensor for name, tensor in state.items()}
+
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what learns: parameters, and tables that step themselves."""
         for name, tensor in itertools.chain(self.net.named_parameters(), self.net.named_buffers()):
             is_table = not isinstance(tensor, torch.nn.Parameter) and name.rpartition(".")[2] in ("weight", "bias")
             if tensor.requires_grad or is_table:
                 yield name, tensor.detach()
-
-
-class _Kept:
-    """The state after every epoch, in a checkpoint: weights, averages, the optimiser's numbers, random ones."""
-
-    def __init__(
-        self, checkpoint: Checkpoint, stage: str, net: torch.nn.Module, average: _Average, per_epoch: int,
-        n_steps: int, device: torch.device,
-    ):  # fmt: skip
-        self.stage = stage
-        self.checkpoint, self.net, self.average, self.device = checkpoint, net, average, device
-        self.per_epoch, self.n_steps = per_epoch, n_steps
-
-    def save(self, step: int, optimiser: torch.optim.Optimizer) -> None:
-        """Keep the state at the end of an epoch."""
-        if step % self.per_epoch and step != self.n_steps:
-            return
-        arrays = {f"net.{name}": tensor for name, tensor in self.net.state_dict().items()}
-        arrays |= {f"average.{name}": tensor for name, tensor in self.average.mean.items()}
-        for number, state in optimiser.state_dict()["state"].items():
-            arrays |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
-        arrays |= {"random": torch.get_rng_state(), "counts": torch.tensor([step, self.average.n])}
-        if self.device.type == "cuda":
-            arrays["random_cuda"] = torch.cuda.get_rng_state(self.device)
-        self.checkpoint.save(self.stage, {name: _plain(tensor) for name, tensor in arrays.items()})
-
-    def load(self, optimiser: torch.optim.Optimizer) -> int:
-        """Take up the last state that was kept."""
-        if not self.checkpoint.has(self.stage):
-            return 0
-        arrays = {
-            name: torch.from_numpy(array.copy()) for name, array in self.checkpoint.load(self.stage, mmap=False).items()
-        }
-        step, self.average.n = (int(count) for count in arrays.pop("counts"))
-        torch.set_rng_state(arrays.pop("random"))
-        if (random := arrays.pop("random_cuda", None)) is not None and self.device.type == "cuda":
-            torch.cuda.set_rng_state(random, self.device)
-        self.net.load_state_dict(_under(arrays, "net."))
-        self.average.mean = {name: tensor.to(self.device) for name, tensor in _under(arrays, "average.").items()}
-        states: dict[int, dict[str, torch.Tensor]] = {}
-        for name, tensor in _under(arrays, "optimiser.").items():
-            number, _, what = name.partition(".")
-            states.setdefault(int(number), {})[what] = tensor
-        optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
-        return step
-
-
-def _plain(tensor: torch.Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().cpu().numpy()
-
-
-def _under(arrays: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in arrays.items() if name.startswith(prefix)}

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 from umpteen.config import FinetuneConfig
 from umpteen.engine import Progress, silent
@@ -24,7 +25,9 @@ from umpteen.features.encoder import Encoder
 from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.heads import newton
 from umpteen.store import Checkpoint
+from umpteen.train.course import Report
 from umpteen.train.graphs import Inputs
+from umpteen.train.kept import Kept, State, under
 from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.losses import weighted
 from umpteen.train.pieces import Pieces, learning
@@ -45,6 +48,11 @@ class Resolution(NamedTuple):
     bootstrap_s: float
     train_s: float
     embed_s: float
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Resolution:
+        """Undo what made numbers of one."""
+        return cls(*(int(count) for count in numbers[:3]), *(float(seconds) for seconds in numbers[3:]))
 
 
 @dataclass
@@ -73,8 +81,15 @@ class Finetuning:
         """Fine-tune through all resolutions and embed the texts at the end."""
         self.flat = self.encoder.flat(self.tokens)
         E, head = None, None
-        for level in self._levels():
-            E, head = self._resolution(level, E, head)
+        levels = self._levels()
+        finished = [level for level in levels if self._has(_finished(level))]
+        for level in finished:
+            self.report.append(Resolution.of(self.checkpoint.load(_finished(level))["report"]))
+        if finished:  # the last of them says it all
+            E, head = self._restore(self.checkpoint.load(_finished(finished[-1]), mmap=False), finished[-1])
+        for level in levels:
+            if level > max(finished, default=-1):
+                E, head = self._resolution(level, E, head)
         self.head = head
         return self.encoder.embed(self.tokens, progress=self.progress) if E is None else E
 
@@ -95,31 +110,36 @@ class Finetuning:
         with_labels = not only_clusters and self.tree.n_labels <= self.config.max_nodes
         return list(range(self.tree.n_levels - (not with_labels)))
 
+    def _has(self, stage: str) -> bool:
+        return self.checkpoint is not None and self.checkpoint.has(stage)
+
+    def _head(self, level: int) -> torch.nn.Linear:
+        """Return scorers of a level without numbers yet."""
+        return skip_init(torch.nn.Linear, self.encoder.dim, self.tree.sizes[level], device=self.encoder.device)
+
     def _resolution(
         self, level: int, E: np.ndarray | None, above: torch.nn.Linear | None
     ) -> tuple[np.ndarray, torch.nn.Linear]:
-        """Learn one level, or take it from the checkpoint; return the embeddings after it and its scorers."""
-        stage = f"resolution-{level}"
-        head = torch.nn.Linear(self.encoder.dim, self.tree.sizes[level]).to(self.encoder.device)
-        if self.checkpoint is not None and self.checkpoint.has(stage):
-            return self._restore(self.checkpoint.load(stage, mmap=False), head), head
-        if E is None:
+        """Learn one level; return the embeddings after it and its scorers."""
+        head, is_underway = self._head(level), self._has(_underway(level))
+        if E is None and not is_underway:
             E = self.encoder.embed(self.tokens, progress=self.progress)
         begun = time.perf_counter()
         R = self._relevance(level)
         alive = self._alive(level, E, above)
-        self._start(head, level, E, R, alive)
-        started = time.perf_counter()
-        steps, tokens = self._learn(head, level, R, alive)
+        if not is_underway:
+            self._start(head, level, E, R, alive)
+        bootstrap_s = time.perf_counter() - begun
+        course = self._learn(head, level, R, alive)
         learned = time.perf_counter()
-        if steps:
+        if E is None or course.steps:
             E = self.encoder.embed(self.tokens, progress=self.progress)
-        done = time.perf_counter()
-        self.report.append(
-            Resolution(len(head.bias), steps, tokens, started - begun, learned - started, done - learned)
-        )
+        embed_s = time.perf_counter() - learned
+        done = Resolution(len(head.bias), course.steps, course.tokens, bootstrap_s, course.seconds, embed_s)
+        self.report.append(done)
         if self.checkpoint is not None:
-            self.checkpoint.save(stage, self._arrays(head, E))
+            self.checkpoint.save(_finished(level), self._arrays(head, E, done))
+            self.checkpoint.drop(_underway(level))
         return E, head
 
     # What is learned, on which nodes
@@ -137,18 +157,12 @@ class Finetuning:
         if self.config.negatives == "tfn" or above is None:
             return true
         k = min(self.config.negatives_beam, self.tree.sizes[level - 1])
-        found = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in self._scores(E, above)])
+        found = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in _scores(E, above)])
         ptr = np.arange(0, found.size + 1, k)
         predicted = sp.csr_matrix((np.ones(found.size, np.float32), found.ravel(), ptr), shape=true.shape)
         either = (true + predicted).tocsr()
         either.data[:] = 1.0
         return either
-
-    def _scores(self, E: np.ndarray, head: torch.nn.Linear) -> Iterator[torch.Tensor]:
-        with torch.inference_mode():
-            for first in range(0, len(E), _AT_A_TIME):
-                block = torch.from_numpy(E[first : first + _AT_A_TIME]).to(self.encoder.device)
-                yield head(block * math.sqrt(self.encoder.dim))
 
     # Where the scorers start
 
@@ -174,10 +188,8 @@ class Finetuning:
 
     # How they learn
 
-    def _learn(
-        self, head: torch.nn.Linear, level: int, R: sp.csr_matrix, alive: sp.csr_matrix | None
-    ) -> tuple[int, int]:
-        """Train encoder and scorers together; return the number of steps and tokens."""
+    def _learn(self, head: torch.nn.Linear, level: int, R: sp.csr_matrix, alive: sp.csr_matrix | None) -> Report:
+        """Train encoder and scorers together."""
         config, encoder, device = self.config, self.encoder, self.encoder.device
         targets = DeviceRows(R, device)
         alive_rows = None if alive is None else DeviceRows(alive, device)
@@ -203,7 +215,7 @@ class Finetuning:
         per_epoch = math.ceil(len(self.kept) / config.batch_size)
         n_steps = math.ceil(self._epochs(level) * per_epoch)
         if n_steps == 0:
-            return 0, 0
+            return Report(0, 0, 0.0)
         if config.recompute:
             encoder.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         watch = _EarlyStop(self, head, R, per_epoch, n_steps) if len(self.held) else None
@@ -212,15 +224,20 @@ class Finetuning:
             Group(list(head.parameters()), config.head_rate),
         ]
         backward = Pieces(encoder, self.flat, work, inputs, record=config.record)
+        kept = Kept(
+            self.checkpoint, _underway(level), torch.nn.ModuleDict({"encoder": encoder.model, "head": head}),
+            {"pieces": backward} | ({} if watch is None else {"watch": watch}),
+            per_epoch=per_epoch, n_steps=n_steps, device=device,
+        )  # fmt: skip
         with learning(encoder.model, device, self.seed + level):
             done = optimise(
                 groups, self._batches(level), backward, n_steps=n_steps,
                 rate=lambda step: rate_at(step, n_steps, "linear", config.warmup),
-                stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch,
+                stage=f"fine-tuning on {len(head.bias):,} nodes", progress=self.progress, after=watch, saved=kept,
             )  # fmt: skip
         if watch is not None:
             watch.restore()
-        return done, backward.n_tokens
+        return Report(done, backward.n_tokens, kept.seconds)
 
     def _epochs(self, level: int) -> float:
         return self.config.epochs_at(level, len(self._levels()))
@@ -232,17 +249,18 @@ class Finetuning:
 
     # What a finished resolution leaves
 
-    def _arrays(self, head: torch.nn.Linear, E: np.ndarray) -> dict[str, np.ndarray]:
+    def _arrays(self, head: torch.nn.Linear, E: np.ndarray, done: Resolution) -> dict[str, np.ndarray]:
         state = {f"encoder.{name}": tensor for name, tensor in self.encoder.model.state_dict().items()}
         state |= {"head.weight": head.weight.detach(), "head.bias": head.bias.detach()}
-        return {name: tensor.cpu().numpy() for name, tensor in state.items()} | {"embeddings": E}
+        weights = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+        return weights | {"embeddings": E, "report": np.array(done, np.float64)}
 
-    def _restore(self, arrays: dict[str, np.ndarray], head: torch.nn.Linear) -> np.ndarray:
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        E = tensors.pop("embeddings").numpy()
+    def _restore(self, arrays: dict[str, np.ndarray], level: int) -> tuple[np.ndarray, torch.nn.Linear]:
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if name != "report"}
+        head, E = self._head(level), tensors.pop("embeddings").numpy()
         head.load_state_dict({"weight": tensors.pop("head.weight"), "bias": tensors.pop("head.bias")})
         self.encoder.model.load_state_dict({name.removeprefix("encoder."): t for name, t in tensors.items()})
-        return E
+        return E, head
 
 
 class _EarlyStop:
@@ -256,7 +274,7 @@ class _EarlyStop:
         self.truth = R[run.held]
         self.tokens = run.tokens.take(run.held)
         self.best, self.waited = -1.0, 0
-        self.state: list[dict[str, torch.Tensor]] = []
+        self.best_state: list[State] = []  # of the encoder and of the scorers
 
     def __call__(self, step: int) -> bool:
         if step % self.per_epoch and step != self.n_steps:
@@ -265,7 +283,7 @@ class _EarlyStop:
         if quality > self.best:
             modules = (self.run.encoder.model, self.head)
             self.best, self.waited = quality, 0
-            self.state = [{k: v.detach().clone() for k, v in m.state_dict().items()} for m in modules]
+            self.best_state = [{k: v.detach().clone() for k, v in m.state_dict().items()} for m in modules]
             return False
         self.waited += 1
         return self.waited >= self.run.config.patience
@@ -274,16 +292,44 @@ class _EarlyStop:
         """Return the mean precision at 1, 3 and 5."""
         E = self.run.encoder.embed(self.tokens)
         k = min(max(_DEPTHS), self.truth.shape[1])
-        top = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in self.run._scores(E, self.head)])
+        top = np.concatenate([s.topk(k, dim=1).indices.cpu().numpy() for s in _scores(E, self.head)])
         rows = np.repeat(np.arange(len(top)), k)
         hits = np.asarray(self.truth[rows, top.ravel()] > 0).reshape(top.shape)
         return float(np.mean([hits[:, :depth].mean() for depth in _DEPTHS]))
 
+    def state(self) -> State:
+        """Return the best state so far, how good it is, and how long it has been the best."""
+        counts = {"best": torch.tensor(self.best, dtype=torch.float64), "waited": torch.tensor(self.waited)}
+        return counts | {f"{n}.{name}": tensor for n, of in enumerate(self.best_state) for name, tensor in of.items()}
+
+    def take_up(self, state: State) -> None:
+        """Go on from there."""
+        self.best, self.waited = float(state.pop("best")), int(state.pop("waited"))
+        self.best_state = [under(state, f"{n}.") for n in range(2)]
+
     def restore(self) -> None:
         """Go back to the best state."""
-        if self.state:
-            self.run.encoder.model.load_state_dict(self.state[0])
-            self.head.load_state_dict(self.state[1])
+        if self.best_state:
+            self.run.encoder.model.load_state_dict(self.best_state[0])
+            self.head.load_state_dict(self.best_state[1])
+
+
+def _scores(E: np.ndarray, head: torch.nn.Linear) -> Iterator[torch.Tensor]:
+    """Score all nodes for embeddings of length one, some texts at a time."""
+    with torch.inference_mode():
+        for first in range(0, len(E), _AT_A_TIME):
+            block = torch.from_numpy(E[first : first + _AT_A_TIME]).to(head.weight.device)
+            yield head(block * math.sqrt(head.in_features))
+
+
+def _finished(level: int) -> str:
+    """Return the stage of a resolution that is done."""
+    return f"resolution-{level}"
+
+
+def _underway(level: int) -> str:
+    """Return the stage of one whose epochs are not all done."""
+    return f"resolution-{level}-underway"
 
 
 def _hold_out(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

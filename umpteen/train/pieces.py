@@ -15,6 +15,7 @@ import torch
 
 from umpteen.features.encoder import Encoder, FlatTokens
 from umpteen.train.graphs import Inputs, Recorder, own_stream
+from umpteen.train.kept import State
 
 
 class Pieces:
@@ -53,6 +54,14 @@ class Pieces:
             total += self.part(*self._inputs(some, rows))
         self.finish()
         return total
+
+    def state(self) -> State:
+        """Return how many tokens were read."""
+        return {"tokens": torch.tensor(self.n_tokens)}
+
+    def take_up(self, state: State) -> None:
+        """Count on from there."""
+        self.n_tokens = int(state["tokens"])
 
     def _inputs(self, some: np.ndarray, rows: np.ndarray) -> Inputs:
         batch = self.flat.batch(some)
