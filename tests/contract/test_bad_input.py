@@ -131,6 +131,17 @@ def test_a_tree_that_cannot_be_had_is_refused_before_anything_is_read(
         small(recipe, **settings).fit(TEXTS, np.eye(3, 40), progress=never, **more)
 
 
+def test_a_tree_with_a_huge_group_is_refused_where_all_of_it_would_be_scored(small: Callable[..., Model]) -> None:
+    pytest.importorskip("torch")
+    n_labels = 100_000
+    tree = LabelTree.from_parents(np.maximum(np.arange(n_labels) - (n_labels - 10), 0))
+    Y = sp.csr_matrix((np.ones(3), ([0, 1, 2], [0, 1, 2])), shape=(3, n_labels))
+    with pytest.raises(
+        BadConfig, match=r"the tree has a group of 99,991, so that with net.beam 4 a text .* 399,964 nodes"
+    ):
+        small("cascadexml").fit(TEXTS, Y, tree=tree, progress=never)
+
+
 def test_a_broken_sparse_matrix_is_refused() -> None:
     X = sp.csr_matrix(np.eye(3))
     X.indices[1] = 99

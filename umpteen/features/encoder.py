@@ -210,8 +210,11 @@ class FlatTokens:
 
     @cached_property
     def _widths(self) -> np.ndarray:
-        """What a batch is padded to, by the length of its longest text."""
-        return np.array([self._width(length) for length in range(int(self.lengths.max(initial=0)) + 1)])
+        """What a batch is padded to, by the length of its longest text, for all lengths that there are."""
+        found = np.unique(self.lengths)
+        widths = np.zeros(int(found.max(initial=0)) + 1, np.int64)
+        widths[found] = [self._width(int(length)) for length in found]
+        return widths
 
     def _width(self, length: int) -> int:
         width = padded(max(length, 1), is_recorded=self.device.type == "cuda")

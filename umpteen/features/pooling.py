@@ -39,7 +39,7 @@ class Pooling:
         layers = tuple(int(layer) for layer in named.split("+"))
         if max(layers) > n_layers:
             raise BadConfig(f"{setting} names layer {max(layers)}, but the encoder has {n_layers} layers")
-        return cls(kind, layers, False, cls_token)
+        return cls(kind, layers, layers == (n_layers,), cls_token)
 
     @property
     def width(self) -> int:

@@ -217,11 +217,13 @@ class Model(Contract):
         """Search the trees and merge what they find."""
         if len(self.heads_) == 1:
             return search_tree(self.heads_[0], rows, k, beam, wanted, threads)
-        return merge(self._proposals(rows, k, beam, wanted, threads), self.config_.ensemble, k)
+        return merge(self._proposals(rows, proposed(k), beam, wanted, threads), self.config_.ensemble, k)
 
-    def _proposals(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> list[TopK]:
-        """Let every tree propose enough labels for the best k of several rankings."""
-        return [search_tree(head, rows, proposed(k), beam, wanted, threads) for head in self.heads_]
+    def _proposals(
+        self, rows: Rows, depth: int, beam: int | None, wanted: np.ndarray | None, threads: int
+    ) -> list[TopK]:
+        """Let every tree propose so many labels."""
+        return [search_tree(head, rows, depth, beam, wanted, threads) for head in self.heads_]
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels: ``pairs`` is a sparse matrix whose entries say which labels of which rows.
@@ -236,7 +238,7 @@ class Model(Contract):
                 f"pairs has {wanted.shape[1]} columns but the model has {len(self.labels_)} labels; "
                 "pass one column per label"
             )
-        check_rows_match(rows.indptr[1:], wanted, "X", "pairs")
+        check_rows_match(rows, wanted, "X", "pairs")
         return self._scored(rows, wanted, workers)
 
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:

@@ -27,7 +27,7 @@ from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.features.tokens import Tokens
-from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors, proposed
+from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
@@ -46,7 +46,9 @@ from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
 
-_PROPOSED = 50  # network and ranker propose at least as many labels as for this k
+_PROPOSED = 100  # labels that network and ranker propose at least: with fewer, the best one could depend on k
+
+_MOST_CANDIDATES = 250_000  # nodes of a given tree that a text may be compared with at a level
 
 
 class NetModel(EncodedModel):
@@ -105,6 +107,8 @@ class NetModel(EncodedModel):
         if tree is not None and config.net.kind == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         check_given(config.tree, tree, matrix.shape[1])
+        if tree is not None:
+            _check_groups(tree, config.net)
         if config.ranker or (tree is None and uses_words(config, matrix.shape[1])):
             check_names(targets, config, has_words=True)
             tfidf, features = fit_tfidf(X, matrix, config, progress)
@@ -204,14 +208,12 @@ class NetModel(EncodedModel):
         share, n_trees = self.config_.head_weight, len(self.heads_)
         if n_trees and not share:
             return super()._ranked(rows.ranked, k, beam, wanted, threads)
-        many = max(k, _PROPOSED)
+        depth = min(max(2 * k, _PROPOSED), len(self.labels_)) if n_trees else k
         with encoders().on_threads(threads):
-            own = self.neural_.net.get().topk(
-                rows.seen, min(proposed(many), len(self.labels_)) if n_trees else k, beam=beam, wanted=wanted
-            )
+            own = self.neural_.net.get().topk(rows.seen, depth, beam=beam, wanted=wanted)
         if not n_trees:
             return own
-        tops = [*self._proposals(rows.ranked, many, beam, wanted, threads), own]
+        tops = [*self._proposals(rows.ranked, depth, beam, wanted, threads), own]
         return merge(tops, "average", k, weights=[(1.0 - share) / n_trees] * n_trees + [share])
 
     def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
@@ -271,10 +273,20 @@ class _Read:
         self.tokens, self.ranked = tokens, ranked
         self.seen = tokens if read is None else read
 
-    @property
-    def indptr(self) -> np.ndarray:
-        """One entry more than there are texts, for checks."""
-        return self.tokens.ptr
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def _check_groups(tree: LabelTree, config: NetConfig) -> None:
+    """Refuse a tree with groups so large that a step would not fit in memory: all children of a group are scored."""
+    for level in range(1, tree.n_levels):
+        most = int(np.diff(tree.starts[level]).max())
+        beam = min(int(config.at(config.beam, level - 1)), tree.sizes[level - 1])
+        if beam * most > _MOST_CANDIDATES:
+            raise BadConfig(
+                f"the tree has a group of {most:,}, so that with net.beam {beam} a text may be compared with "
+                f"{beam * most:,} nodes, more than {_MOST_CANDIDATES:,}; cut the group into smaller ones or lower it"
+            )
 
 
 class LightXML(NetModel):

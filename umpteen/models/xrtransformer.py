@@ -149,8 +149,9 @@ class XRTransformer(EncodedModel):
         if self.neural_ is None or self.neural_.head is None:
             return super()._ranked(rows, k, beam, wanted, threads)
         share, n_trees = self.config_.head_weight, len(self.heads_)
-        tops = self._proposals(rows, k, beam, wanted, threads)
-        tops.append(self.neural_.head.topk(self._embeddings(rows), proposed(k), wanted))
+        depth = proposed(k)
+        tops = self._proposals(rows, depth, beam, wanted, threads)
+        tops.append(self.neural_.head.topk(self._embeddings(rows), depth, wanted))
         rule = self.config_.ensemble if n_trees > 1 else "average"
         weights = None if rule == "round-robin" else [(1.0 - share) / n_trees] * n_trees + [share]
         return merge(tops, rule, k, weights=weights)

@@ -112,7 +112,7 @@ class Network:
         """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
         some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
         spreads = {one: Spread(self.module.reader.widths[one], self.encoder.device) for one in levels}
-        for _, seen in self._batches(tokens.take(some), 1):
+        for _, seen in self._batches(tokens.take(some)):
             with self._predicting():
                 for one, e in self._of_levels(seen, levels):
                     spreads[one].add(e)
@@ -125,7 +125,7 @@ class Network:
         """Start nodes of the levels that are counted at the mean of their texts."""
         device, done = self.encoder.device, 0
         sums = {one: self.module.room(one).zero_() for one in counts}
-        for rows, seen in self._batches(tokens, 1):
+        for rows, seen in self._batches(tokens):
             with self._predicting():
                 for one, e in self._of_levels(seen, list(counts)):
                     pairs = truth[one][rows].tocoo()
@@ -161,7 +161,7 @@ class Network:
         n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
         labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
         beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
-        for rows, seen in self._batches(texts, self._candidates(beams)):
+        for rows, seen in self._batches(texts, self._candidates(beams), searches=True):
             with self._predicting():
                 found = self.module.topk(seen, k, beams, allowed=flags)
             places, best = (part.cpu().numpy() for part in found)
@@ -193,7 +193,7 @@ class Network:
         """Return what some levels read."""
         widths, done = self.module.reader.widths, 0
         out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
-        for rows, seen in self._batches(tokens, 1):
+        for rows, seen in self._batches(tokens):
             with self._predicting():
                 for level, e in self._of_levels(seen, levels):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
@@ -223,27 +223,31 @@ class Network:
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [Entries(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
         found, done = np.zeros(self.tree.n_levels), 0
-        for rows, seen in self._batches(tokens, self._candidates(beams)):
+        for rows, seen in self._batches(tokens, self._candidates(beams), searches=True):
             with self._predicting():
                 found += self.module.found(seen, beams, [level.of(rows) for level in right]).cpu().numpy()
             done += len(rows)
             progress("shortlists", done, len(tokens))
         return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
 
-    def _batches(self, texts: Texts, candidates: int) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
+    def _batches(
+        self, texts: Texts, candidates: int = 0, *, searches: bool = False
+    ) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
         """Yield as many texts at a time as fit in memory, and what each level reads of them.
 
+        ``candidates`` is how many nodes are scored for a text by themselves, and a search scores the first level, too.
         Nothing is read before it is asked for, so ask within ``_predicting``.
         """
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
                 rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
-                for some in self._pieces(rows, candidates, 1):
+                for some in self._pieces(rows, self.module.numbers(candidates, 1, searches=searches)):
                     yield some, self._read_in_full(partial(self._vectors_at, texts, some))
             return
-        flat, longest = self.encoder.flat(texts), int(texts.lengths.max(initial=1))
+        flat = self.encoder.flat(texts)
+        numbers = self.module.numbers(candidates, int(texts.lengths.max(initial=1)), searches=searches)
         for rows in flat.cut(np.arange(len(texts)), self.encoder.budget):
-            for some in self._pieces(rows, candidates, longest):
+            for some in self._pieces(rows, numbers):
                 yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
 
     def _read_in_full(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
@@ -266,9 +270,9 @@ class Network:
         with torch.inference_mode(), explained_memory():
             yield
 
-    def _pieces(self, rows: np.ndarray, candidates: int, longest: int) -> Iterator[np.ndarray]:
-        """Cut texts so that their candidates fit in memory."""
-        most = max(1, _AT_ONCE // max(self.module.numbers(candidates, longest), 1))
+    def _pieces(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
+        """Cut texts so that so many numbers of each fit in memory."""
+        most = max(1, _AT_ONCE // max(numbers, 1))
         return (rows[first : first + most] for first in range(0, len(rows), most))
 
     def _beam(self, level: int, k: int, wanted: int | None) -> int:

@@ -218,11 +218,12 @@ class Cascade(torch.nn.Module):
             path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
         return path.exp()
 
-    def numbers(self, candidates: int, length: int) -> int:
-        """Return how many numbers the candidates of one text take at most."""
-        if self.config.reader == "lstm":  # every node of the first level attends to every token
-            return max(candidates, self.tree.sizes[0]) * (self.scorers[0].width + length)
-        return max(candidates * max(scorer.width for scorer in self.scorers), _COPIES * self.tree.sizes[0])
+    def numbers(self, candidates: int, length: int, *, searches: bool) -> int:
+        """Return how many numbers the candidates of one text take at most; a search scores the first level whole."""
+        roots = self.tree.sizes[0] if searches else 0
+        if self.config.reader == "lstm":  # every node attends to every token
+            return max(candidates, roots) * (self.scorers[0].width + length)
+        return max(candidates * max(scorer.width for scorer in self.scorers), _COPIES * roots)
 
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels at these places a fixed margin."""

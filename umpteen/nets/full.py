@@ -143,9 +143,9 @@ class Full(torch.nn.Module):
         weight = F.embedding(labels, self.weight).float()
         return (torch.bmm(weight, e.float()[:, :, None])[:, :, 0] + self.bias[labels]).sigmoid()
 
-    def numbers(self, candidates: int, length: int) -> int:
-        """Return how many numbers the candidates of one text take at most."""
-        return candidates * self.width + _COPIES * min(len(self.bias), _LABELS_AT_ONCE)
+    def numbers(self, candidates: int, length: int, *, searches: bool) -> int:
+        """Return how many numbers the candidates of one text take at most; a search scores labels piece by piece."""
+        return candidates * self.width + (_COPIES * min(len(self.bias), _LABELS_AT_ONCE) if searches else 0)
 
     def silence(self, places: torch.Tensor, margin: float) -> None:
         """Give labels a fixed margin."""
