@@ -106,6 +106,34 @@ def test_the_loss_is_that_of_the_children_of_the_best_and_of_the_true(shape: Any
     torch.testing.assert_close(found, expected)
 
 
+@settings(max_examples=30, deadline=None)
+@given(some_trees, st.integers(1, 4), st.integers(0, 2))
+def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: Any, beam: int, level: int) -> None:
+    top, middle, n_labels, seed = shape
+    tree = tree_of((top, middle), n_labels, seed)
+    net = cascade(tree, seed % 1_000, beam=(beam,))
+    one = np.random.default_rng(seed).integers(0, n_labels, N_TEXTS)
+    Y = sp.csr_matrix((np.ones(N_TEXTS, np.float32), (np.arange(N_TEXTS), one)), shape=(N_TEXTS, n_labels))
+    truth = [torch.from_numpy(tree.lift(Y, lifted).toarray() > 0) for lifted in range(3)]
+    chosen = net.choose(net.reader(IDS, None), [min(beam, top), min(beam, middle)], level) if level else None
+    net.learn(level)
+    found = net.loss(IDS, None, truth, chosen=chosen)
+    expected = torch.zeros(())
+    for text, scores in enumerate(margins(net)[level]):
+        nodes = np.arange(top)
+        if level:
+            (right,) = np.flatnonzero(truth[level - 1][text])
+            others = [node for node in chosen[text].tolist() if node not in (right, -1)]
+            starts = tree.starts[level]
+            above = [right, *others][: min(beam, tree.sizes[level - 1])]
+            nodes = np.concatenate([np.arange(starts[node], starts[node + 1]) for node in above])
+            if len(above) < min(beam, tree.sizes[level - 1]):
+                return  # fewer were found than fit: any nodes fill the rest
+        right = truth[level][text][nodes].float()
+        expected += F.binary_cross_entropy_with_logits(scores[nodes], right, reduction="sum") / N_TEXTS
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("rule", ["product", "weighted", "level"])
 def test_a_wide_beam_finds_the_best_of_all_labels(rule: str) -> None:
     tree = tree_of((3, 8), 25, seed=4)

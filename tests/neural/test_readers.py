@@ -136,8 +136,9 @@ def test_a_level_that_learns_leaves_the_others_alone(encoder: Encoder, batch: An
         net.train()
         before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
         optimiser = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+        chosen = net.choose(net.reader(*batch), [1], level) if level else None
         for _ in range(3):
-            net.loss(*batch, truth).backward()
+            net.loss(*batch, truth, chosen=chosen).backward()
             optimiser.step()
         changed = {name for name, tensor in net.state_dict().items() if not torch.equal(tensor, before[name])}
         parts = {".".join(name.split(".")[: 3 if name.startswith("reader.readers") else 2]) for name in changed}

@@ -161,6 +161,7 @@ class NetModel(EncodedModel):
             course = Course(
                 network.module, encoder, tokens, truth, config.net, network.reader_parameters, seed=config.seed,
                 checkpoint=stages, progress=progress, stage=stage,
+                chosen=network.choose(tokens, level, progress=progress) if level else None,
             )  # fmt: skip
             if not course.is_kept:
                 network.begin(tokens, truth, level, progress=progress)

@@ -230,6 +230,18 @@ class Network:
             progress("shortlists", done, len(tokens))
         return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
 
+    def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> np.ndarray:
+        """Return the nodes (texts, beam) above a level that it is to learn below, −1 where there is none."""
+        beams = [self._beam(above, 1, None) for above in range(level)]
+        chosen, done = np.full((len(tokens), beams[-1]), -1, np.int32), 0
+        for rows, seen in self._batches(tokens, self._candidates(beams[:-1]), searches=True):
+            with self._predicting():
+                found = self.module.choose(seen, beams, level).cpu().numpy()
+            chosen[rows, : found.shape[1]] = found
+            done += len(rows)
+            progress("shortlists", done, len(tokens))
+        return chosen
+
     def _batches(
         self, texts: Texts, candidates: int = 0, *, searches: bool = False
     ) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
@@ -282,7 +294,7 @@ class Network:
 
     def _candidates(self, beams: list[int]) -> int:
         """Return the most nodes that are scored by gathering their vectors."""
-        return max((beam * children for beam, children in zip(beams, self._most_children, strict=True)), default=1)
+        return max((beam * children for beam, children in zip(beams, self._most_children, strict=False)), default=1)
 
     @cached_property
     def _ancestors(self) -> list[torch.Tensor]:

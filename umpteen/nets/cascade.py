@@ -3,7 +3,7 @@
 LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
 level every label is scored. In training the true nodes come first among those whose children are scored, as many as
 the beam holds. Where levels learn at once the choice is made anew at every step; where they learn in turn, as in
-AttentionXML, it stays the same.
+AttentionXML, it is made once, before a level begins.
 """
 
 from __future__ import annotations
@@ -103,27 +103,52 @@ class Cascade(torch.nn.Module):
         return self
 
     def loss(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor], *, is_whole: bool = True
-    ) -> torch.Tensor:
+        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor], *, is_whole: bool = True,
+        chosen: torch.Tensor | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """Return the logistic loss of a text, summed over nodes and levels that learn.
 
         ``truth`` (texts, nodes) is what is right. A whole batch steps levels that step themselves; after the last part
-        of one, ``step_tables`` does.
+        of one, ``step_tables`` does. Where one level learns, ``chosen`` (texts, beam) is what ``choose`` said of it.
         """
-        total, shortlist = torch.zeros((), device=ids.device), self._roots(len(ids), ids.device)
+        if self.learning is not None:
+            return self._loss_of(self.learning, ids, mask, truth, chosen, is_whole)
+        total, shortlist = torch.zeros((), device=ids.device), self._every(0, len(ids), ids.device)
         for level, e in enumerate(self.reader(ids, mask)):
             right = truth[level].gather(1, shortlist.nodes)
-            if self.learning in (None, level):
-                scores, lost = self._learned(level, e, shortlist, right, is_whole)
-                total = total + lost / len(ids)
-            else:
-                scores = self._scored(level, e, shortlist)
-            if level == self.learning:
-                break
+            scores, lost = self._learned(level, e, shortlist, right, is_whole)
+            total = total + lost / len(ids)
             if level + 1 < self.tree.n_levels:  # what is right comes first
                 priority = torch.where(shortlist.exists, scores.detach().sigmoid() + right, -1.0)
-                shortlist = self._below(level, shortlist, priority, int(self.config.at(self.config.beam, level)))
+                shortlist = self._below(level, shortlist, priority, self._beam(level))
         return total
+
+    def _loss_of(
+        self, level: int, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor],
+        chosen: torch.Tensor | None, is_whole: bool,
+    ) -> torch.Tensor:  # fmt: skip
+        """Return the loss of one level, on the children of nodes that are right and of those chosen before."""
+        shortlist = self._every(max(level - 1, 0), len(ids), ids.device)
+        if level:
+            rank = torch.linspace(1.0, 0.5, chosen.shape[1], device=ids.device).expand(chosen.shape)
+            priority = 2.0 * truth[level - 1]  # what is right comes first, then what was chosen, the best of it first
+            priority = priority.scatter_add(1, chosen.clamp(min=0), torch.where(chosen >= 0, rank, 0.0))
+            shortlist = self._below(level - 1, shortlist, priority, self._beam(level - 1))
+        reader = self.reader.readers[level] if isinstance(self.reader, Separate) else self.reader
+        right = truth[level].gather(1, shortlist.nodes)
+        return self._learned(level, reader(ids, mask)[level], shortlist, right, is_whole)[1] / len(ids)
+
+    @torch.no_grad()
+    def choose(self, seen: Iterable[Any], beams: Sequence[int], level: int) -> torch.Tensor:
+        """Return the nodes (texts, beam) above a level that it is to learn below, the best first, −1 for none."""
+        walk = self._walk(seen, beams, ())
+        for _ in range(level):
+            shortlist, path = next(walk)
+        path, at = best(path, min(beams[level - 1], path.shape[1]))
+        return torch.where(path.isfinite(), shortlist.nodes.gather(1, at), -1)
+
+    def _beam(self, level: int) -> int:
+        return int(self.config.at(self.config.beam, level))
 
     @torch.no_grad()
     def begin(self, level: int, share: torch.Tensor) -> None:
@@ -135,7 +160,7 @@ class Cascade(torch.nn.Module):
         """
         if self.config.reader == "lstm":
             return
-        beam = self.config.at(self.config.beam, level - 1) if level else 1
+        beam = self._beam(level - 1) if level else 1
         asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
         self.scorers[level].bias.copy_(log_odds((share / asked).clamp(max=0.5)))
 
@@ -200,7 +225,7 @@ class Cascade(torch.nn.Module):
         """Yield for each level what is scored there and the logarithms of scores, −∞ where there is nothing."""
         shortlist = None
         for level, e in enumerate(seen):
-            shortlist = self._roots(len(e), e.device) if shortlist is None else shortlist
+            shortlist = self._every(0, len(e), e.device) if shortlist is None else shortlist
             path = self._path(level, self._scored(level, e, shortlist), shortlist)
             if len(allowed):
                 shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
@@ -230,9 +255,9 @@ class Cascade(torch.nn.Module):
         self.scorers[-1].weight[places] = 0.0
         self.scorers[-1].bias[places] = margin
 
-    def _roots(self, n_texts: int, device: torch.device) -> Shortlist:
-        """Return every node of the first level."""
-        nodes = torch.arange(self.tree.sizes[0], device=device).expand(n_texts, -1)
+    def _every(self, level: int, n_texts: int, device: torch.device) -> Shortlist:
+        """Return every node of a level."""
+        nodes = torch.arange(self.tree.sizes[level], device=device).expand(n_texts, -1)
         return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.zeros(nodes.shape, device=device))
 
     def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:

@@ -53,6 +53,8 @@ class Course:
         gradient stays.
     stage
         Under which name progress is told and the state is kept.
+    chosen
+        Where one level learns below others, the nodes above (texts, beam) that each text is led to.
     """
 
     net: Any
@@ -65,6 +67,7 @@ class Course:
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
     stage: str = "training the network"
+    chosen: np.ndarray | None = None
     report: Report = field(default=Report(0, 0, 0.0))
 
     @property
@@ -124,7 +127,8 @@ class Course:
 
         def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
             share = torch.tensor(len(some) / len(rows), device=device)
-            return share, *(rows_of.flags(some) for rows_of in truth)
+            chosen = None if self.chosen is None else torch.from_numpy(self.chosen[some].astype(np.int64)).to(device)
+            return share, chosen, *(rows_of.flags(some) for rows_of in truth)
 
         return Pieces(
             self.encoder, self.encoder.flat(self.tokens), self._work, inputs,
@@ -132,12 +136,13 @@ class Course:
         )  # fmt: skip
 
     def _work(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *right: torch.Tensor,
-        is_whole: bool = True,
+        self, ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, chosen: torch.Tensor | None,
+        *right: torch.Tensor, is_whole: bool = True,
     ) -> torch.Tensor:  # fmt: skip
         """Add the gradients of texts that are a share of a batch, or the whole of it."""
+        led = {} if chosen is None else {"chosen": chosen}
         with self.encoder.autocast():
-            loss = self.net.loss(ids, mask, right, is_whole=is_whole) * share
+            loss = self.net.loss(ids, mask, right, is_whole=is_whole, **led) * share
         loss.backward()
         return loss.detach()
 
