@@ -23,7 +23,7 @@ FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
 HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms a text")
 OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
 OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)){}:"
-BESIDE = "; a time with a star is of a run beside others, which took longer for it"
+BESIDE = "; a time with a star was measured while other jobs used the GPU, and alone a run is faster"
 THEIRS = "[Published](../benchmarks.md#published-figures), P@1/3/5, on larger encoders, ensembles unless said:"
 
 

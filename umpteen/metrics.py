@@ -30,6 +30,7 @@ PROPENSITY: dict[str, tuple[float, float]] = {
     "lf-wikipedia-500k": (0.5, 0.4),
 }
 
+ABOVE_THRESHOLD = 100  # labels of a row that a threshold chooses from, at least
 _NEVER = np.iinfo(np.int32).max  # rank of a label that was not found yet
 
 

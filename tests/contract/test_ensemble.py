@@ -50,6 +50,21 @@ def test_weights_decide(fitted: Fitted, held_out: Made) -> None:
     np.testing.assert_array_equal(only_first.labels, models[0].topk(held_out.texts, 1).labels)
 
 
+def test_an_ensemble_answers_as_a_model_does(fitted: Fitted, held_out: Made) -> None:
+    model = fitted("xr-linear")
+    alone = Ensemble([model])
+    assert alone.predict(held_out.texts) == model.predict(held_out.texts)
+    assert alone.score(held_out.texts, held_out.lists) == model.score(held_out.texts, held_out.lists)
+    figures = alone.evaluate(held_out.texts, held_out.lists, threshold=0.3)
+    assert figures == model.evaluate(held_out.texts, held_out.lists, threshold=0.3)
+
+
+def test_labels_above_a_threshold_do_not_depend_on_the_depths_of_other_figures(fitted: Fitted, held_out: Made) -> None:
+    model = fitted("xr-linear")
+    found = [model.evaluate(held_out.texts, held_out.lists, ks=ks, threshold=0.05) for ks in ((1,), (1, 5), (1, 30))]
+    assert len({figures["micro-F1"] for figures in found}) == 1
+
+
 def test_allowed_holds_for_all(fitted: Fitted, held_out: Made) -> None:
     ensemble = Ensemble([fitted("xr-linear"), fitted("parabel")])
     top = ensemble.topk(held_out.texts, 3, allowed=["label 03", "label 40"], threads=2)

@@ -194,7 +194,7 @@ def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, monkeyp
     monkeypatch.setattr("umpteen.models.estimate._device", lambda config: "cuda")
     found = create("lightxml", {"encoder.name": str(encoder_folder)}).estimate(made.texts, made.lists)
     assert found.gpu_mb > 0
-    assert f"and {found.gpu_mb:,.0f} MB there" in str(found)
+    assert f"and {found.gpu_mb:,.0f} MB on the GPU" in str(found)
 
 
 @pytest.mark.parametrize("by_row", [10, 1_000])

@@ -144,6 +144,8 @@ def test_a_preset_names_recipe_and_settings_and_everything_else_wins_over_it() -
     assert settings["finetune.levels"] == (128, 2_048)
     assert settings["finetune.rate"] == "1e-3"
     assert settings["encoder.name"] == "minilm"
+    other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "lightxml")
+    assert "--preset holds settings of xr-transformer, but the recipe is lightxml" in " ".join(other.stderr.split())
     result = run("train", "demo", "-o", "nowhere", "--preset", "wiki-10")
     assert result.exit_code == 2
     assert "the preset must be one of" in " ".join(result.stderr.split())
@@ -349,7 +351,7 @@ def test_an_interrupt_is_exit_code_130(data: Path, tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "m").exists()
     early = run("train", data, "-o", tmp_path / "m", "--checkpoint", tmp_path / "stages", *SMALL)
     assert early.exit_code == 130
-    assert "before a stage was finished" in early.stderr
+    assert "before a stage or an epoch was finished" in early.stderr
 
 
 def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,6 +399,15 @@ def test_predict_prints_json_lines(model: Path) -> None:
     assert (best["label"], best["key"]) == ("colour", "colour")
     assert umpteen.load(model).labels_.names([best["id"]]) == ["colour"]
     assert best["score"] >= answers[0]["labels"][1]["score"]
+
+
+def test_predict_leaves_out_what_scores_less(model: Path) -> None:
+    text = "red green blue\n"
+    every = json.loads(run("predict", model, "-k", "4", "--json", stdin=text).stdout)["labels"]
+    least = every[1]["score"]
+    some = json.loads(run("predict", model, "-k", "4", "--threshold", str(least), "--json", stdin=text).stdout)
+    assert some["labels"] == [label for label in every if label["score"] >= least]
+    assert run("predict", model, "--threshold", "2", "--quiet", stdin=text).stdout == text
 
 
 def test_predict_more_labels_than_there_are(model: Path) -> None:

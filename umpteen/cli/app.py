@@ -135,7 +135,8 @@ def train(
 def predict(
     model: ModelFolder,
     source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
-    k: Annotated[int, typer.Option("-k", help="Labels per text.", min=1)] = 5,
+    k: Annotated[int, typer.Option("-k", help="Labels per text, at most.", min=1)] = 5,
+    threshold: Annotated[float | None, typer.Option(help="Print only labels that score this much.")] = None,
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
@@ -150,7 +151,8 @@ def predict(
     loaded = umpteen.load(model)
     if source == "-" and sys.stdin.isatty():
         terminal.note("Type a text and press Enter; Ctrl-D ends.")
-    run(loaded, source, k=k, terminal=terminal, as_json=as_json, beam=beam, allowed=allowed, threads=threads)
+    options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
+    run(loaded, source, k=k, terminal=terminal, **options)
 
 
 @app.command()

@@ -21,11 +21,10 @@ from umpteen.data import Dataset, Labels, read
 from umpteen.data.sparse import wrap
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, nearest
-from umpteen.metrics import PROPENSITY, Metrics, inverse_propensity
+from umpteen.metrics import ABOVE_THRESHOLD, PROPENSITY, Metrics, inverse_propensity
 from umpteen.shortlist import TopK
 
 _BLOCK = 4096  # rows predicted at a time
-_ABOVE_THRESHOLD = 100  # labels per text that an F1 at a threshold looks at, at least
 
 
 class Scored(NamedTuple):
@@ -71,8 +70,9 @@ def evaluate(
     terminal.out.print(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s", highlight=False)
     if recall:
         sizes = model.describe()["levels"][1:]
-        shares = ", ".join(f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True))
-        terminal.out.print(f"true nodes that are scored, level by level: {shares}", highlight=False)
+        *groups, labels = [f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True)]
+        shares = ", ".join([*(f"{share} groups" for share in groups), f"{labels} labels"])
+        terminal.out.print(f"right ones still on the shortlist, level by level: {shares}", highlight=False)
 
 
 def shortlist_recall(
@@ -96,7 +96,7 @@ def score(
 ) -> Scored:
     """Predict a dataset block by block and compare with its labels, which begin with the model's."""
     metrics = Metrics(ks, inverse_propensity=weights, threshold=threshold)
-    k = max(max(ks), _ABOVE_THRESHOLD if threshold is not None else 0)
+    k = max(max(ks), ABOVE_THRESHOLD if threshold is not None else 0)
     k = min(k, max(len(model.labels_), max(ks)))
     X, n_rows, seconds = rows_of(dataset), len(dataset), 0.0
     model.topk(X[:2], k, threads=threads)  # loading the compiled kernels is no part of the speed

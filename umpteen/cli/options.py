@@ -64,6 +64,8 @@ def collect(
         settings["encoder.name"] = settings.pop("encoder")
     settings |= {key: value for key, value in direct.items() if value is not None}
     chosen = recipe or settings.get("recipe", named)
+    if preset is not None and "transformer" not in chosen:
+        raise BadConfig(f"--preset holds settings of xr-transformer, but the recipe is {chosen}; leave one of them out")
     _check_keys(settings)
     settings.pop("recipe", None)
     return chosen, settings

@@ -6,6 +6,7 @@ A block is whatever has arrived, so somebody typing gets an answer per line and 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,22 +32,26 @@ def predict(
     *,
     k: int,
     terminal: Terminal,
+    threshold: float | None = None,
     as_json: bool = False,
     beam: int | None = None,
     allowed: Path | None = None,
     threads: int | None = None,
 ) -> None:
-    """Print the best labels of every text of ``source``, which is a file, a folder or ``-``."""
+    """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
+
+    With ``threshold``, those that score less are left out.
+    """
     options = {"beam": beam, "threads": threads}
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
-    labels = model.labels_
+    labels, least = model.labels_, -math.inf if threshold is None else threshold
     line = _json_line if as_json else _readable_line
     n_rows, begun = 0, time.perf_counter()
     for shown, X in (text_blocks if takes_texts(model) else feature_blocks)(model, source):
         top = model.topk(X, k, **options)
         answers = zip(shown, top.labels.tolist(), top.scores.tolist(), strict=True)
-        sys.stdout.write("".join(line(text, _named(labels, *found)) for text, *found in answers))
+        sys.stdout.write("".join(line(text, _named(labels, *found, least)) for text, *found in answers))
         sys.stdout.flush()
         n_rows += len(shown)
     seconds = time.perf_counter() - begun
@@ -181,9 +186,10 @@ def _read_npz(path: Path) -> Any:
 Named = list[tuple[str, int, str, float]]  # name, id, key, score
 
 
-def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float]) -> Named:
-    kept = [i for i in ids if i >= 0]
-    return list(zip(labels.names(kept), kept, labels.keys(kept), scores, strict=False))
+def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float], least: float) -> Named:
+    kept = [(i, score) for i, score in zip(ids, scores, strict=True) if i >= 0 and score >= least]
+    found = [i for i, _ in kept]
+    return list(zip(labels.names(found), found, labels.keys(found), (score for _, score in kept), strict=True))
 
 
 def _json_line(text: str, answers: Named) -> str:

@@ -87,5 +87,5 @@ def _what_is_kept(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
     if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
-        return "Interrupted before a stage was finished; the same command starts again."
+        return "Interrupted before a stage or an epoch was finished; the same command starts again."
     return f"Interrupted; finished stages are kept in {checkpoint}: the same command resumes from there."

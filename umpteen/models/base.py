@@ -31,8 +31,8 @@ from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.features.tfidf import Tfidf
 from umpteen.heads import LinearTree
-from umpteen.metrics import evaluate
 from umpteen.models import folder
+from umpteen.models.answers import Answers
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
@@ -42,10 +42,9 @@ from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree, check_given
 
 _PROPOSED = 50  # labels each of several trees proposes at least: with fewer, the best one could depend on k
-_MOST_PREDICTED = 100  # labels of a row that predict looks at
 
 
-class Model(Contract):
+class Model(Contract, Answers):
     """Base of the recipes.
 
     Parameters
@@ -213,6 +212,10 @@ class Model(Contract):
     def _usual_beam(self) -> int:
         return self.config_.search.beam
 
+    @property
+    def _threshold(self) -> float:
+        return self.config_.search.threshold
+
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Search the trees and merge what they find."""
         if len(self.heads_) == 1:
@@ -246,43 +249,6 @@ class Model(Contract):
         scores = parts[0]
         scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
         return scores
-
-    def predict(self, X: Any) -> Any:
-        """Return the labels whose score reaches ``search.threshold``, in the form Y had in ``fit``.
-
-        A model fitted on one label per row predicts the best one.
-        """
-        self._check_fitted()
-        k = 1 if self.targets_.kind == "single" else min(len(self.labels_), _MOST_PREDICTED)
-        return self.targets_.decode(self.topk(X, k), self.config_.search.threshold)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
-
-        Scores are counted from ``search.threshold``, so what is positive is predicted. For one label per row
-        the largest is predicted, and of two labels only the second one's lead is returned.
-        """
-        self._check_fitted()
-        n_labels = len(self.labels_)
-        scores = self.topk(X, n_labels, beam=n_labels).to_csr(n_labels).toarray()
-        if self.targets_.kind != "single":
-            return scores - np.float32(self.config_.search.threshold)
-        return scores[:, 1] - scores[:, 0] if n_labels == 2 else scores
-
-    def score(self, X: Any, y: Any) -> float:
-        """Return the share of rows whose best label is right (P@1 / 100; accuracy for one label per row)."""
-        return self.evaluate(X, y, ks=(1,))["P@1"] / 100.0
-
-    def evaluate(
-        self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5), *,
-        inverse_propensity: np.ndarray | None = None, threshold: float | None = None,
-    ) -> dict[str, float]:  # fmt: skip
-        """Return P@k, nDCG@k and the other figures of ``umpteen.metrics`` as percentages."""
-        self._check_fitted()
-        X, targets = readable(X), self.targets_.encode(Y)
-        top = self.topk(X, max(ks))
-        check_rows_match(top.labels, targets)
-        return evaluate(top, targets, ks=ks, inverse_propensity=inverse_propensity, threshold=threshold)
 
     # Storage
 
@@ -398,6 +364,8 @@ def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | None:
         raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
     if features is not None and features.shape[1] == 0:
         raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
+    if features is None and not any(str(text).strip() for text in X):
+        raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
     if matrix.nnz == 0:
         raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
     return features

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from umpteen.data.labels import Labels
 from umpteen.errors import BadInput
-from umpteen.metrics import evaluate
+from umpteen.models.answers import Answers
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge
-from umpteen.models.inputs import readable
+from umpteen.models.inputs import Targets, readable
 from umpteen.shortlist import TopK, check_k
 
 
-class Ensemble:
+class Ensemble(Answers):
     """Merge the predictions of fitted models over the same labels.
 
     Parameters
@@ -59,7 +60,16 @@ class Ensemble:
         tops = [model.topk(X, 2 * k, beam=beam, allowed=allowed, threads=threads) for model in self.models]
         return merge(tops, self.rule, k, self.weights)
 
-    def evaluate(self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5)) -> dict[str, float]:
-        """Return the metrics as percentages."""
-        targets = self.models[0].targets_.encode(Y)
-        return evaluate(self.topk(X, max(ks)), targets, ks=ks)
+    @property
+    def labels_(self) -> Labels:
+        """The label vocabulary, the same for all."""
+        return self.models[0].labels_
+
+    @property
+    def targets_(self) -> Targets:
+        """The form in which labels came to the first model, and in which ``predict`` returns them."""
+        return self.models[0].targets_
+
+    @property
+    def _threshold(self) -> float:
+        return self.models[0]._threshold

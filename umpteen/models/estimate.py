@@ -79,7 +79,7 @@ class Estimate:
     def __str__(self) -> str:
         time = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         where = f" with the encoder on {self.device}" if self.device else ""
-        there = f", and {self.gpu_mb:,.0f} MB there" if self.gpu_mb else ""
+        there = f", and {self.gpu_mb:,.0f} MB on the GPU" if self.gpu_mb else ""
         features = f"{self.n_features:,} features, " if self.n_features else ""  # some networks have no use for words
         labels = f"{self.n_labels:,} label" + "s" * (self.n_labels != 1)
         return (

@@ -25,7 +25,7 @@ from umpteen.config import (
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
-from umpteen.errors import BadConfig, BadInput
+from umpteen.errors import BadConfig
 from umpteen.features.tokens import Tokens
 from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors
 from umpteen.models.encoded import EncodedModel
@@ -114,8 +114,6 @@ class NetModel(EncodedModel):
             tfidf, features = fit_tfidf(X, matrix, config, progress)
         else:
             check_trainable(X, matrix)
-            if not any(str(text).strip() for text in X):
-                raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()
         with room.on_threads(config.threads):

@@ -79,7 +79,7 @@ def test_rows_that_disagree(tmp_path, texts, labels):
         ("1,x 0:1\n", "train.txt:1: labels must be whole numbers"),
         ("99999999999999999999 0:1\n", "a label must be smaller"),
         ("1 99999999999 4\n", "at most 2147483647"),
-        ("Just a text.\n", "train.txt:1"),
+        ("Just a text.\n", "train.txt:1: .* if the file holds texts, put it into a folder as train_texts.txt beside"),
     ],
 )
 def test_bad_feature_rows(tmp_path, text, message):
