@@ -142,6 +142,22 @@ def test_a_tree_with_a_huge_group_is_refused_where_all_of_it_would_be_scored(sma
         small("cascadexml").fit(TEXTS, Y, tree=tree, progress=never)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("xr-transformer", {"encoder.tokens": 100_000}, "encoder.tokens is 100000, but .* reads at most"),
+        ("cascadexml", {"encoder.tokens": 100_000}, "encoder.tokens is 100000, but .* reads at most"),
+        ("cascadexml", {"net.pooling": "cls@99"}, "net.pooling names layer 99, but the encoder has 2 layers"),
+    ],
+)
+def test_what_an_encoder_cannot_do_is_told_before_anything_is_read(
+    small: Callable[..., Model], recipe: str, settings: dict[str, Any], message: str
+) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(BadConfig, match=message):
+        small(recipe, **settings).fit(TEXTS, np.eye(3, 40), progress=never)
+
+
 def test_a_broken_sparse_matrix_is_refused() -> None:
     X = sp.csr_matrix(np.eye(3))
     X.indices[1] = 99

@@ -52,7 +52,7 @@ class Encoder:
         self.device = pick_device(config.device)
         self.model = model.to(self.device).eval()
         use_given_masks(self.model)
-        self.pooling = Pooling.parse(config.pooling, model.config.num_hidden_layers, tokenizer.cls_token_id)
+        self.pooling = Pooling.parse(config.pooling, self.n_layers, tokenizer.cls_token_id)
         self.longest = self._longest()
         self._check_length()
         if self.is_compiled:
@@ -97,6 +97,11 @@ class Encoder:
                 parameter.zero_()  # what is never used is the same in every model
             model.get_input_embeddings().weight.copy_(words)
         return Encoder(model, self.tokenizer, replace(self.config, pooling="mean"))  # there are no layers to choose
+
+    @property
+    def n_layers(self) -> int:
+        """Layers above the embeddings."""
+        return self.model.config.num_hidden_layers
 
     @property
     def dim(self) -> int:

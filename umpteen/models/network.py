@@ -26,6 +26,7 @@ from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
+from umpteen.features.pooling import check_poolings
 from umpteen.features.tokens import Tokens
 from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors
 from umpteen.models.encoded import EncodedModel
@@ -103,24 +104,23 @@ class NetModel(EncodedModel):
         checkpoint: Any,
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
+        check_trainable(X, matrix)
         config = settled_net(self.config, matrix)
-        if tree is not None and config.net.kind == "full":
-            raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
-        check_given(config.tree, tree, matrix.shape[1])
-        if tree is not None:
-            _check_groups(tree, config.net)
-        if config.ranker or (tree is None and uses_words(config, matrix.shape[1])):
+        has_words = config.ranker or (tree is None and uses_words(config, matrix.shape[1]))
+        self._check_tree(tree, matrix.shape[1], config)
+        if has_words:
             check_names(targets, config, has_words=True)
-            tfidf, features = fit_tfidf(X, matrix, config, progress)
-        else:
-            check_trainable(X, matrix)
-            tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
         room = encoders()
         with room.on_threads(config.threads):
-            encoder = room.Encoder.load(config.encoder)
-            if config.net.reader != "layers":
+            encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
+            if config.net.reader == "layers":
+                check_poolings(config.net.pooling, encoder.n_layers)
+            else:
                 encoder = encoder.shallow()
                 config = replace(config, encoder=encoder.config)
+            tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
+            if has_words:
+                tfidf, features = fit_tfidf(X, matrix, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
@@ -137,6 +137,14 @@ class NetModel(EncodedModel):
         config = settled(config, rows)
         heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
         return Parts(config, targets, tfidf, rows.n_features, heads, neural)
+
+    def _check_tree(self, given: LabelTree | None, n_labels: int, config: NetModelConfig) -> None:
+        """Refuse a tree that the network has no use for, or could not learn with."""
+        if given is not None and config.net.kind == "full":
+            raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
+        check_given(config.tree, given, n_labels)
+        if given is not None:
+            _check_groups(given, config.net)
 
     def _network(
         self, config: NetModelConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
@@ -256,6 +264,8 @@ class NetModel(EncodedModel):
         self._check_fitted()
         net = self.neural_.net
         facts = super().describe()
+        if not self.heads_:
+            del facts["trees"]  # those of a ranker
         return facts | {
             "encoder": self.config_.encoder.name,
             "input": "texts",

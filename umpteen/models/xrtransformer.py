@@ -29,7 +29,7 @@ from umpteen.errors import BadInput
 from umpteen.features.tfidf import Tfidf
 from umpteen.features.tokens import Tokens
 from umpteen.heads import DenseHead
-from umpteen.models.base import fit_tfidf, proposed
+from umpteen.models.base import check_trainable, fit_tfidf, proposed
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
@@ -106,12 +106,14 @@ class XRTransformer(EncodedModel):
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
     ) -> tuple[Rows, Tfidf | None, Neural | None, NeuralConfig]:
         self._check_texts(X)
-        tfidf, features = fit_tfidf(X, matrix, config, progress)
         if config.features == "tfidf":
+            tfidf, features = fit_tfidf(X, matrix, config, progress)
             return Rows.of(features), tfidf, None, config
+        check_trainable(X, matrix)
         room = encoders()
         with room.on_threads(config.threads):
-            encoder = room.Encoder.load(config.encoder)
+            encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
+            tfidf, features = fit_tfidf(X, matrix, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
             stages = self._stages(checkpoint, ("finetune",), encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)

@@ -87,7 +87,7 @@ class Network:
         n_levels = self.tree.n_levels
         specs = [spec.strip() for spec in self.config.pooling.split(",") if spec.strip()]
         if not specs:
-            n_layers, kind = self.encoder.model.config.num_hidden_layers, self.encoder.pooling.kind
+            n_layers, kind = self.encoder.n_layers, self.encoder.pooling.kind
             return deeper_and_deeper(n_layers, n_levels, kind)
         if len(specs) not in (1, n_levels):
             raise BadConfig(f"net.pooling names {len(specs)} poolings, but the levels of the network are {n_levels}")

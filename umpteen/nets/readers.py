@@ -17,7 +17,7 @@ class Layers(torch.nn.Module):
 
     def __init__(self, encoder: Encoder, specs: Sequence[str]):
         super().__init__()
-        self.encoder, n_layers = encoder, encoder.model.config.num_hidden_layers
+        self.encoder, n_layers = encoder, encoder.n_layers
         self.model = encoder.model
         self.poolings = [Pooling.parse(spec, n_layers, encoder.tokenizer.cls_token_id, "net.pooling") for spec in specs]
 
