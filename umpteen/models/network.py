@@ -294,7 +294,7 @@ def _check_groups(tree: LabelTree, config: NetConfig) -> None:
         if beam * most > _MOST_CANDIDATES:
             raise BadConfig(
                 f"the tree has a group of {most:,}, so that with net.beam {beam} a text may be compared with "
-                f"{beam * most:,} nodes, more than {_MOST_CANDIDATES:,}; cut the group into smaller ones or lower it"
+                f"{beam * most:,} nodes, more than {_MOST_CANDIDATES:,}; cut the group, or lower net.beam"
             )
 
 

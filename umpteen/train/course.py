@@ -19,7 +19,7 @@ from umpteen.features.encoder import Encoder
 from umpteen.features.tokens import Tokens, endless_batches
 from umpteen.store import Checkpoint
 from umpteen.train.graphs import Inputs
-from umpteen.train.kept import Kept, State
+from umpteen.train.kept import Kept, State, under
 from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
@@ -177,8 +177,9 @@ class _Average:
 
     def take_up(self, state: State) -> None:
         """Go on from such a mean."""
-        self.n = int(state.pop("n"))
-        self.mean = {name.removeprefix("mean."): tensor for name, tensor in state.items()}
+        self.n = int(state["n"])
+        places = {name: tensor.device for name, tensor in self._weights()}
+        self.mean = {name: tensor.to(places[name]) for name, tensor in under(state, "mean.").items()}
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what learns: parameters, and tables that step themselves."""

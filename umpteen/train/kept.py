@@ -22,7 +22,7 @@ class Part(Protocol):
         ...
 
     def take_up(self, state: State) -> None:
-        """Go on from such a state."""
+        """Go on from such a state, which lies in the processor's memory."""
         ...
 
 
@@ -81,8 +81,7 @@ class Kept:
             torch.cuda.set_rng_state(arrays["random_cuda"], self.device)
         self.net.load_state_dict(under(arrays, "net."))
         for part, of_part in self.parts.items():
-            state = under(arrays, f"part.{part}.")
-            of_part.take_up({name: tensor.to(self.device) for name, tensor in state.items()})
+            of_part.take_up(under(arrays, f"part.{part}."))
         states: dict[int, State] = {}
         for name, tensor in under(arrays, "optimiser.").items():
             number, _, what = name.partition(".")

@@ -304,7 +304,7 @@ class _EarlyStop:
 
     def take_up(self, state: State) -> None:
         """Go on from there."""
-        self.best, self.waited = float(state.pop("best")), int(state.pop("waited"))
+        self.best, self.waited = float(state["best"]), int(state["waited"])
         self.best_state = [under(state, f"{n}.") for n in range(2)]
 
     def restore(self) -> None:
