@@ -30,7 +30,7 @@ PROPENSITY: dict[str, tuple[float, float]] = {
     "lf-wikipedia-500k": (0.5, 0.4),
 }
 
-ABOVE_THRESHOLD = 100  # labels of a row that a threshold chooses from, at least
+ABOVE_THRESHOLD = 100  # labels of a row that a threshold chooses from
 _NEVER = np.iinfo(np.int32).max  # rank of a label that was not found yet
 
 
@@ -63,6 +63,17 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
     with np.errstate(divide="ignore"):  # B = 0 gives a label without texts an infinite weight
         return 1.0 + max(np.log(Y.shape[0]) - 1.0, 0.0) * (B + 1.0) ** A * (counts + B) ** -A
+
+
+def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
+    """Return how many labels of a row the figures need.
+
+    Examples
+    --------
+    >>> depth((1, 5), None, 4_000), depth((1, 5), 0.3, 4_000), depth((1, 5), 0.3, 20)
+    (5, 100, 20)
+    """
+    return max(ks) if threshold is None else max(*ks, min(ABOVE_THRESHOLD, n_labels))
 
 
 def evaluate(

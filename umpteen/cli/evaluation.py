@@ -21,7 +21,7 @@ from umpteen.data import Dataset, Labels, read
 from umpteen.data.sparse import wrap
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, nearest
-from umpteen.metrics import ABOVE_THRESHOLD, PROPENSITY, Metrics, inverse_propensity
+from umpteen.metrics import PROPENSITY, Metrics, depth, inverse_propensity
 from umpteen.shortlist import TopK
 
 _BLOCK = 4096  # rows predicted at a time
@@ -96,8 +96,7 @@ def score(
 ) -> Scored:
     """Predict a dataset block by block and compare with its labels, which begin with the model's."""
     metrics = Metrics(ks, inverse_propensity=weights, threshold=threshold)
-    k = max(max(ks), ABOVE_THRESHOLD if threshold is not None else 0)
-    k = min(k, max(len(model.labels_), max(ks)))
+    k = depth(ks, threshold, len(model.labels_))
     X, n_rows, seconds = rows_of(dataset), len(dataset), 0.0
     model.topk(X[:2], k, threads=threads)  # loading the compiled kernels is no part of the speed
     progress("predict", 0, n_rows)

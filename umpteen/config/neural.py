@@ -260,6 +260,11 @@ class NetConfig(Checked):
         return replace(self, begin=by_itself if self.begin == "auto" else self.begin)
 
     @property
+    def poolings(self) -> tuple[str, ...]:
+        """What levels read of the encoder, one for each or one for all; none leaves it to the encoder."""
+        return tuple(filter(None, (spec.strip() for spec in self.pooling.split(","))))
+
+    @property
     def begins_with_texts(self) -> bool:
         """Whether scorers begin at what the texts of their nodes have in common."""
         return self.begin == "texts" and self.reader == "layers"

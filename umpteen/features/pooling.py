@@ -64,12 +64,6 @@ class Pooling:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def check_poolings(specs: str, n_layers: int) -> None:
-    """Refuse poolings, separated by commas, of layers that an encoder has not."""
-    for spec in filter(None, (part.strip() for part in specs.split(","))):
-        Pooling.parse(spec, n_layers, setting="net.pooling")
-
-
 def deeper_and_deeper(n_layers: int, n_levels: int, kind: str = "cls") -> list[str]:
     """Return what each level reads: deeper and deeper layers, two of them for the coarsest of several levels.
 

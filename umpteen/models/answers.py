@@ -8,7 +8,7 @@ import numpy as np
 
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
-from umpteen.metrics import ABOVE_THRESHOLD, evaluate
+from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.models.inputs import readable
 from umpteen.shortlist import TopK
 
@@ -65,8 +65,8 @@ class Answers:
 
         ``threshold`` adds F1 of the labels that reach it, among the best 100 of a row.
         """
-        n_labels = len(self.labels_)
+        k = depth(ks, threshold, len(self.labels_))
         X, targets = readable(X), self.targets_.encode(Y)
-        top = self.topk(X, max(ks) if threshold is None else max(*ks, min(ABOVE_THRESHOLD, n_labels)))
+        top = self.topk(X, k)
         check_rows_match(top.labels, targets)
         return evaluate(top, targets, ks=ks, inverse_propensity=inverse_propensity, threshold=threshold)

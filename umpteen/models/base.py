@@ -151,9 +151,10 @@ class Model(Contract, Answers):
         checkpoint: Any,
     ) -> folder.Parts:  # fmt: skip
         """Train and return the parts of the model."""
-        check_given(self.config.tree, tree, matrix.shape[1])
-        check_names(targets, self.config, has_words=self._has_words(X))
-        rows, tfidf, neural, config = self._fit_rows(X, matrix, self.config, progress, checkpoint)
+        config = self.config
+        check_given(config.tree, tree, matrix.shape[1])
+        check_names(targets, config, has_words=self._has_words(X))
+        rows, tfidf, neural, config = self._fit_rows(X, matrix, config, progress, checkpoint)
         config = settled(config, rows)
         by_name = name_vectors(tfidf, targets, config)
         heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
@@ -351,9 +352,14 @@ def fit_tfidf(
     """Turn what came in into rows; what could not be trained on is refused before texts are read."""
     features = check_trainable(X, matrix)
     if features is None:
-        tfidf = Tfidf(config.tfidf, threads=config.threads)
-        return tfidf, tfidf.fit_transform(X, progress=progress)
+        return fit_words(X, config, progress)
     return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
+
+
+def fit_words(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf, sp.csr_matrix]:
+    """Turn texts that can be trained on into rows of words."""
+    tfidf = Tfidf(config.tfidf, threads=config.threads)
+    return tfidf, tfidf.fit_transform(X, progress=progress)
 
 
 def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | None:

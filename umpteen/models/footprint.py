@@ -168,8 +168,8 @@ def _read_width(level: int, n_levels: int, encoder: Encoder, net: NetConfig) -> 
         return 2 * net.hidden
     if net.reader == "cnn":
         return net.bottleneck or net.hidden
-    specs = net.pooling.split(",") if net.pooling else deeper_and_deeper(encoder.layers, n_levels)
-    return encoder.width * _n_layers(specs[level if len(specs) > 1 else 0].strip(), encoder)
+    specs = net.poolings or deeper_and_deeper(encoder.layers, n_levels)
+    return encoder.width * _n_layers(specs[level if len(specs) > 1 else 0], encoder)
 
 
 def _n_layers(pooling: str, encoder: Encoder) -> int:

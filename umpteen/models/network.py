@@ -26,9 +26,9 @@ from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
-from umpteen.features.pooling import check_poolings
+from umpteen.features.pooling import Pooling
 from umpteen.features.tokens import Tokens
-from umpteen.models.base import check_names, check_trainable, fit_tfidf, name_vectors
+from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
@@ -114,13 +114,14 @@ class NetModel(EncodedModel):
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
             if config.net.reader == "layers":
-                check_poolings(config.net.pooling, encoder.n_layers)
+                for spec in config.net.poolings:
+                    Pooling.parse(spec, encoder.n_layers, setting="net.pooling")
             else:
                 encoder = encoder.shallow()
                 config = replace(config, encoder=encoder.config)
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
             if has_words:
-                tfidf, features = fit_tfidf(X, matrix, config, progress)
+                tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
@@ -289,7 +290,7 @@ class _Read:
 def _check_groups(tree: LabelTree, config: NetConfig) -> None:
     """Refuse a tree with groups so large that a step would not fit in memory: all children of a group are scored."""
     for level in range(1, tree.n_levels):
-        most = int(np.diff(tree.starts[level]).max())
+        most = tree.most_children[level]
         beam = min(int(config.at(config.beam, level - 1)), tree.sizes[level - 1])
         if beam * most > _MOST_CANDIDATES:
             raise BadConfig(

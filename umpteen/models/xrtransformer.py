@@ -29,7 +29,7 @@ from umpteen.errors import BadInput
 from umpteen.features.tfidf import Tfidf
 from umpteen.features.tokens import Tokens
 from umpteen.heads import DenseHead
-from umpteen.models.base import check_trainable, fit_tfidf, proposed
+from umpteen.models.base import check_trainable, fit_words, proposed
 from umpteen.models.encoded import EncodedModel
 from umpteen.models.ensemble_rules import merge
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
@@ -107,13 +107,12 @@ class XRTransformer(EncodedModel):
     ) -> tuple[Rows, Tfidf | None, Neural | None, NeuralConfig]:
         self._check_texts(X)
         if config.features == "tfidf":
-            tfidf, features = fit_tfidf(X, matrix, config, progress)
-            return Rows.of(features), tfidf, None, config
+            return super()._fit_rows(X, matrix, config, progress, checkpoint)
         check_trainable(X, matrix)
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
-            tfidf, features = fit_tfidf(X, matrix, config, progress)
+            tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
             stages = self._stages(checkpoint, ("finetune",), encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)

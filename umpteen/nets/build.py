@@ -32,6 +32,7 @@ _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
 
 Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
+Batch = tuple[np.ndarray, Iterator[Any]]  # numbers of some texts, and what each level reads of them
 
 
 class Network:
@@ -85,7 +86,7 @@ class Network:
     def _specs(self) -> list[str]:
         """Return what each level reads of the encoder."""
         n_levels = self.tree.n_levels
-        specs = [spec.strip() for spec in self.config.pooling.split(",") if spec.strip()]
+        specs = list(self.config.poolings)
         if not specs:
             n_layers, kind = self.encoder.n_layers, self.encoder.pooling.kind
             return deeper_and_deeper(n_layers, n_levels, kind)
@@ -123,16 +124,14 @@ class Network:
         self, tokens: Tokens, truth: Sequence[sp.csr_matrix], counts: Mapping[int, torch.Tensor], progress: Progress
     ) -> None:
         """Start nodes of the levels that are counted at the mean of their texts."""
-        device, done = self.encoder.device, 0
+        device = self.encoder.device
         sums = {one: self.module.room(one).zero_() for one in counts}
-        for rows, seen in self._batches(tokens):
+        for rows, seen in _told(self._batches(tokens), "first scorers", len(tokens), progress):
             with self._predicting():
                 for one, e in self._of_levels(seen, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
                     sums[one].index_add_(0, node, self.module.compared(one, e)[text])
-            done += len(rows)
-            progress("first scorers", done, len(tokens))
         for one, sum_of in sums.items():
             self.module.start(one, discriminants(sum_of, counts[one]), sum_of)
 
@@ -191,14 +190,12 @@ class Network:
 
     def _read(self, tokens: Tokens, levels: Sequence[int], progress: Progress) -> list[np.ndarray]:
         """Return what some levels read."""
-        widths, done = self.module.reader.widths, 0
+        widths = self.module.reader.widths
         out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
-        for rows, seen in self._batches(tokens):
+        for rows, seen in _told(self._batches(tokens), "embeddings", len(tokens), progress):
             with self._predicting():
                 for level, e in self._of_levels(seen, levels):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
-            done += len(rows)
-            progress("embeddings", done, len(tokens))
         return list(out.values())
 
     def vectors(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
@@ -222,29 +219,24 @@ class Network:
             return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [Entries(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
-        found, done = np.zeros(self.tree.n_levels), 0
-        for rows, seen in self._batches(tokens, self._candidates(beams), searches=True):
+        found, batches = np.zeros(self.tree.n_levels), self._batches(tokens, self._candidates(beams), searches=True)
+        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
             with self._predicting():
                 found += self.module.found(seen, beams, [level.of(rows) for level in right]).cpu().numpy()
-            done += len(rows)
-            progress("shortlists", done, len(tokens))
         return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
 
     def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> np.ndarray:
         """Return the nodes (texts, beam) above a level that it is to learn below, −1 where there is none."""
         beams = [self._beam(above, 1, None) for above in range(level)]
-        chosen, done = np.full((len(tokens), beams[-1]), -1, np.int32), 0
-        for rows, seen in self._batches(tokens, self._candidates(beams[:-1]), searches=True):
+        chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
+        batches = self._batches(tokens, self._candidates(beams[:-1]), searches=True)
+        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
             with self._predicting():
                 found = self.module.choose(seen, beams, level).cpu().numpy()
             chosen[rows, : found.shape[1]] = found
-            done += len(rows)
-            progress("shortlists", done, len(tokens))
         return chosen
 
-    def _batches(
-        self, texts: Texts, candidates: int = 0, *, searches: bool = False
-    ) -> Iterator[tuple[np.ndarray, Iterator[Any]]]:
+    def _batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
         """Yield as many texts at a time as fit in memory, and what each level reads of them.
 
         ``candidates`` is how many nodes are scored for a text by themselves, and a search scores the first level, too.
@@ -294,7 +286,9 @@ class Network:
 
     def _candidates(self, beams: list[int]) -> int:
         """Return the most nodes that are scored by gathering their vectors."""
-        return max((beam * children for beam, children in zip(beams, self._most_children, strict=False)), default=1)
+        return max(
+            (beam * children for beam, children in zip(beams, self.tree.most_children[1:], strict=False)), default=1
+        )
 
     @cached_property
     def _ancestors(self) -> list[torch.Tensor]:
@@ -306,11 +300,6 @@ class Network:
         """For each level, the labels under the node that has fewest."""
         sizes = self.tree.sizes
         return [int(nodes.bincount(minlength=n).min()) for nodes, n in zip(self._ancestors, sizes, strict=True)]
-
-    @cached_property
-    def _most_children(self) -> list[int]:
-        """For each level but the last, the children of the node that has most."""
-        return [int(np.diff(starts).max()) for starts in self.tree.starts[1:]]
 
     def silence(self, labels: np.ndarray) -> None:
         """Let labels that no text carries rank last: nothing is known about them."""
@@ -345,6 +334,15 @@ class Network:
         with torch.no_grad():
             for name, tensor in own.items():  # one after the other: they may be large
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+
+
+def _told(batches: Iterable[Batch], stage: str, n_texts: int, progress: Progress) -> Iterator[Batch]:
+    """Yield batches, and tell after each how far it is."""
+    done = 0
+    for rows, seen in batches:
+        yield rows, seen
+        done += len(rows)
+        progress(stage, done, n_texts)
 
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:

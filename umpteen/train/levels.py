@@ -117,6 +117,10 @@ class Finetuning:
         """Return scorers of a level without numbers yet."""
         return skip_init(torch.nn.Linear, self.encoder.dim, self.tree.sizes[level], device=self.encoder.device)
 
+    def _with_encoder(self, head: torch.nn.Linear) -> torch.nn.ModuleDict:
+        """Return all that learns as one module, whose state is kept."""
+        return torch.nn.ModuleDict({"encoder": self.encoder.model, "head": head})
+
     def _resolution(
         self, level: int, E: np.ndarray | None, above: torch.nn.Linear | None
     ) -> tuple[np.ndarray, torch.nn.Linear]:
@@ -225,7 +229,7 @@ class Finetuning:
         ]
         backward = Pieces(encoder, self.flat, work, inputs, record=config.record)
         kept = Kept(
-            self.checkpoint, _underway(level), torch.nn.ModuleDict({"encoder": encoder.model, "head": head}),
+            self.checkpoint, _underway(level), self._with_encoder(head),
             {"pieces": backward} | ({} if watch is None else {"watch": watch}),
             per_epoch=per_epoch, n_steps=n_steps, device=device,
         )  # fmt: skip
@@ -250,17 +254,14 @@ class Finetuning:
     # What a finished resolution leaves
 
     def _arrays(self, head: torch.nn.Linear, E: np.ndarray, done: Resolution) -> dict[str, np.ndarray]:
-        state = {f"encoder.{name}": tensor for name, tensor in self.encoder.model.state_dict().items()}
-        state |= {"head.weight": head.weight.detach(), "head.bias": head.bias.detach()}
-        weights = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+        weights = {name: tensor.cpu().numpy() for name, tensor in self._with_encoder(head).state_dict().items()}
         return weights | {"embeddings": E, "report": np.array(done, np.float64)}
 
     def _restore(self, arrays: dict[str, np.ndarray], level: int) -> tuple[np.ndarray, torch.nn.Linear]:
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if name != "report"}
-        head, E = self._head(level), tensors.pop("embeddings").numpy()
-        head.load_state_dict({"weight": tensors.pop("head.weight"), "bias": tensors.pop("head.bias")})
-        self.encoder.model.load_state_dict({name.removeprefix("encoder."): t for name, t in tensors.items()})
-        return E, head
+        head, others = self._head(level), ("embeddings", "report")
+        weights = {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if name not in others}
+        self._with_encoder(head).load_state_dict(weights)
+        return arrays["embeddings"].copy(), head
 
 
 class _EarlyStop:
@@ -274,16 +275,15 @@ class _EarlyStop:
         self.truth = R[run.held]
         self.tokens = run.tokens.take(run.held)
         self.best, self.waited = -1.0, 0
-        self.best_state: list[State] = []  # of the encoder and of the scorers
+        self.both, self.best_state = run._with_encoder(head), State()
 
     def __call__(self, step: int) -> bool:
         if step % self.per_epoch and step != self.n_steps:
             return False
         quality = self._quality()
         if quality > self.best:
-            modules = (self.run.encoder.model, self.head)
             self.best, self.waited = quality, 0
-            self.best_state = [{k: v.detach().clone() for k, v in m.state_dict().items()} for m in modules]
+            self.best_state = {name: tensor.clone() for name, tensor in self.both.state_dict().items()}
             return False
         self.waited += 1
         return self.waited >= self.run.config.patience
@@ -300,18 +300,17 @@ class _EarlyStop:
     def state(self) -> State:
         """Return the best state so far, how good it is, and how long it has been the best."""
         counts = {"best": torch.tensor(self.best, dtype=torch.float64), "waited": torch.tensor(self.waited)}
-        return counts | {f"{n}.{name}": tensor for n, of in enumerate(self.best_state) for name, tensor in of.items()}
+        return counts | {f"best.{name}": tensor for name, tensor in self.best_state.items()}
 
     def take_up(self, state: State) -> None:
         """Go on from there."""
         self.best, self.waited = float(state["best"]), int(state["waited"])
-        self.best_state = [under(state, f"{n}.") for n in range(2)]
+        self.best_state = under(state, "best.")
 
     def restore(self) -> None:
         """Go back to the best state."""
         if self.best_state:
-            self.run.encoder.model.load_state_dict(self.best_state[0])
-            self.head.load_state_dict(self.best_state[1])
+            self.both.load_state_dict(self.best_state)
 
 
 def _scores(E: np.ndarray, head: torch.nn.Linear) -> Iterator[torch.Tensor]:

@@ -105,6 +105,11 @@ class LabelTree:
         return tuple(int(start[-1]) for start in self.starts)
 
     @cached_property
+    def most_children(self) -> tuple[int, ...]:
+        """At each level, how many nodes share a parent at most."""
+        return tuple(int(np.diff(start).max(initial=0)) for start in self.starts)
+
+    @cached_property
     def parents(self) -> tuple[np.ndarray, ...]:
         """For each level, the parent of each node."""
         return tuple(np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start)) for start in self.starts)
