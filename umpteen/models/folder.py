@@ -93,7 +93,9 @@ class SavedEncoder:
             return room.Encoder.from_folder(self.folder, self.config)
         with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
             for name, content in self.files().items():
-                Path(folder, name).write_bytes(content)
+                path = Path(folder, store.check_name(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             return room.Encoder.from_folder(folder, self.config)
 
 

@@ -7,6 +7,7 @@ from umpteen.store.atomic import SaveFailed, atomic_path, atomic_write
 from umpteen.store.checkpoint import Checkpoint, fingerprint
 from umpteen.store.folder import FORMAT, Stored, is_model, read, write
 from umpteen.store.labels import format_labels, parse_labels
+from umpteen.store.names import check_name
 from umpteen.store.tensors import load_tensors, save_tensors
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Stored",
     "atomic_path",
     "atomic_write",
+    "check_name",
     "fingerprint",
     "format_labels",
     "is_model",

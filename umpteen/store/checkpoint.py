@@ -17,6 +17,7 @@ import numpy as np
 
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.store.atomic import TEMPORARY, explained, locked, remove
+from umpteen.store.names import open_inside
 from umpteen.store.tensors import ARRAYS, Tensors, contents, decode, raw_bytes, save_tensors
 
 _STAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -57,7 +58,8 @@ class Checkpoint:
         """Return a stage's arrays, mapped (read-only) or in memory."""
         path = self._path(stage)
         try:
-            arrays, metadata = decode(contents(path, mmap=mmap), path)
+            with open_inside(self.folder, path.name) as file:
+                arrays, metadata = decode(contents(file, mmap=mmap), path)
         except FileNotFoundError:
             raise BadModelFile(f"'{self.folder}' has no stage '{stage}'; run that stage first") from None
         except OSError as error:

@@ -31,6 +31,7 @@ from umpteen import __version__
 from umpteen.errors import BadInput, BadModelFile, nearest
 from umpteen.store.atomic import TEMPORARY, Buffer, atomic_write, explained, locked, remove, sync_folder
 from umpteen.store.labels import format_labels, parse_labels
+from umpteen.store.names import check_name, check_tree, is_plain, open_inside, read_inside
 from umpteen.store.tensors import ARRAYS, Tensors, contents, damaged, decode, encode, parse_json, total
 
 FORMAT = 1  # raise it when an older umpteen could misread a new folder, and add the step to UPGRADES
@@ -42,9 +43,10 @@ CONFIG = "config.json"
 LABELS = "labels.txt"
 
 _OURS = re.compile(r".+-[0-9a-f]{16}(\.[^-]*)?")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_DIGEST = re.compile(r"-[0-9a-f]{16}\Z")
 _RESERVED = ("format", "umpteen", "files")
 _MANY_READS = 20
+_MOST_CONFIG = 64 * 2**20  # bytes of config.json: a table of files and settings takes a few thousand
 
 
 def write(
@@ -147,7 +149,7 @@ class Stored:
         self.config = _upgrade(_check_config(parse_json(content, folder / CONFIG), folder), folder)
         self._files = _check_files(self.config.pop("files"), folder)
         self._raw = {
-            name: _open(folder / file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
+            name: _open(folder, file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
         }
         self._tensors = {
             name.removesuffix(ARRAYS): decode(raw, folder / self._files[name][0])[0]
@@ -185,10 +187,12 @@ class Stored:
         return self._raw[name].tobytes()
 
     def folder(self, name: str) -> Path:
-        """Return where the files saved as ``name/...`` lie."""
+        """Return where the files saved as ``name/...`` lie; links that leave it are refused."""
         for saved, (file, _) in self._files.items():
             if saved.startswith(f"{name}/"):
-                return self.path / PurePosixPath(file).parts[0]
+                folder = self.path / PurePosixPath(file).parts[0]
+                check_tree(folder)
+                return folder
         raise BadModelFile(f"model '{self.path}' has no folder '{name}'")
 
     def inside(self, name: str) -> dict[str, np.ndarray]:
@@ -220,8 +224,7 @@ def _collect(
             raise BadInput(f"an extra file cannot be called '{name}', the model needs that name; rename it")
         files[name] = [content]
     for name in files:
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"a file is named by letters, digits, '_', '-' and '.', but is {name!r}; rename it")
+        check_name(name)
     return files
 
 
@@ -309,7 +312,7 @@ def _holds(target: Path, parts: Sequence[Buffer]) -> bool:
     return (
         target.is_file()
         and target.stat().st_size == total(parts)
-        and _digest([contents(target, mmap=True).data]) == _digest(parts)
+        and _digest([_open(target.parent, target.name, total(parts), mmap=True).data]) == _digest(parts)
     )
 
 
@@ -334,7 +337,7 @@ def _config_bytes(folder: Path) -> bytes:
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise BadModelFile(f"model folder '{folder}' {what}; check the path")
     try:
-        return (folder / CONFIG).read_bytes()
+        return read_inside(folder, CONFIG, _MOST_CONFIG)
     except FileNotFoundError:
         raise BadModelFile(
             f"'{folder}' is no umpteen model: it has no {CONFIG}; check the path, or save the model again "
@@ -373,18 +376,33 @@ def _upgrade(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _check_files(table: dict[str, Any], folder: Path) -> dict[str, tuple[str, int]]:
-    """Check the table of files; none may lie outside the folder."""
-    files = {}
+    """Check the table of files: every name is plain and lies where a save puts it, so no two share a file."""
+    files, digests = {}, {}
     for name, entry in table.items():
         file, size = (entry.get("file"), entry.get("bytes")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(file, str) or not _NAME.fullmatch(file) or type(size) is not int or size < 0:
-            raise damaged(folder / CONFIG, f"its entry for the file '{name}' is not valid")
+        if not isinstance(file, str) or not is_plain(name) or type(size) is not int or size < 0:
+            raise damaged(folder / CONFIG, f"its entry for the file {name[:80]!r} is not valid")
+        plain, digest = _without_digest(file)
+        place = f"{name.partition('/')[0]}/" if "/" in name else name  # the files of a folder have one digest
+        if plain != name or digests.setdefault(place, digest) != digest:
+            raise damaged(folder / CONFIG, f"its file {name[:80]!r} is at {file[:80]!r}, where no save puts it")
         files[name] = (file, size)
     return files
 
 
-def _open(path: Path, size: int, *, mmap: bool) -> np.ndarray:
-    raw = contents(path, mmap=mmap)
+def _without_digest(file: str) -> tuple[str, str]:
+    """Undo ``_stored_names``: return a file's plain name and the digest in its name on disk; '' if it has none."""
+    top, slash, rest = file.partition("/")
+    stem, dot, ending = (top, "", "") if slash else top.partition(".")
+    found = _DIGEST.search(stem)
+    return (f"{stem[: found.start()]}{dot}{ending}{slash}{rest}", found[0]) if found else ("", "")
+
+
+def _open(folder: Path, name: str, size: int, *, mmap: bool) -> np.ndarray:
+    """Return the bytes of a file of the folder, which has the size that was saved."""
+    with open_inside(folder, name) as file:
+        found = os.fstat(file.fileno()).st_size
+        raw = contents(file, mmap=mmap) if found == size else np.zeros(0, np.uint8)
     if raw.size != size:
-        raise damaged(path, f"it has {raw.size} bytes where {size} were saved")
+        raise damaged(folder / name, f"it has {found} bytes where {size} were saved")
     return raw
