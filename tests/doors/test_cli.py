@@ -607,6 +607,19 @@ def test_info_tells_what_a_model_is(model: Path) -> None:
     assert "most children" in shown
 
 
+def test_info_verifies_every_byte_on_request(model: Path, tmp_path: Path) -> None:
+    assert "verified" not in run("info", model).stdout
+    assert json.loads(run("info", model, "--verify", "--json").stdout)["verified"] is True
+    assert "every byte is as it was saved" in run("info", model, "--verify").stdout
+    shutil.copytree(model, tmp_path / "m")
+    changed = next((tmp_path / "m").glob("tfidf-*"))
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused = run("info", tmp_path / "m", "--verify")
+    assert refused.exit_code == 1
+    assert "its content has changed since it was saved" in refused.stderr
+
+
 def test_info_tells_of_an_encoder_without_torch(neural_model: Path, encoder_folder: Path) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from umpteen.cli import app; "

@@ -266,16 +266,27 @@ class Model(Contract, Answers):
             self._checkpoint = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
-        """Open a saved model; with ``mmap`` weights stay on disk until they are used."""
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:
+        """Open a saved model.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        mmap
+            Weights stay on disk until they are used.
+        verify
+            ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
+            reads every byte and compares it with the digest that was saved.
+        """
         stored = store.read(path, mmap=mmap)
         if stored.config["recipe"] != cls.recipe:
             raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
-        return cls._from_stored(stored)
+        return cls._from_stored(stored, verify)
 
     @classmethod
-    def _from_stored(cls, stored: store.Stored) -> Self:
-        parts = folder.read(stored, cls.config_class)
+    def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
+        parts = folder.read(stored, cls.config_class, verify=verify)
         model = cls.from_config(parts.config)
         model._take(parts)
         return model

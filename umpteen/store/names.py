@@ -44,7 +44,7 @@ def check_name(name: str) -> str:
     """Return a name that is plain, and refuse others."""
     if not is_plain(name):
         raise BadInput(
-            f"a file is named by letters, digits, '_', '-' and '.', folders by '/', but is {name!r}; rename it"
+            f"a file's name has letters, digits, '_', '-', '.', and '/' after a folder, but is {name!r}; rename it"
         )
     return name
 
