@@ -37,7 +37,7 @@ from umpteen.models.ensemble_rules import merge
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
-from umpteen.models.training import Training, clear_stages, settled
+from umpteen.models.training import Training, begin_run, settled
 from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree, check_given
 
@@ -139,11 +139,12 @@ class Model(Contract, Answers):
             Called as ``progress(stage, done, total)``.
         checkpoint
             A folder for finished stages: the same call after an interruption goes on where it stopped. The
-            stages are kept until ``save`` has written the model.
+            stages are kept until ``save`` has written the model. Trainings may share it.
         """
+        run = None if checkpoint is None else begin_run(self.config, checkpoint)
         matrix, targets = read_targets(Y, label_names)
-        self._take(self._trained(readable(X), matrix, targets, tree, progress, checkpoint))
-        self._checkpoint = checkpoint
+        self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
+        self._checkpoint = run
         return self
 
     def _trained(
@@ -258,12 +259,15 @@ class Model(Contract, Answers):
 
         The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
         """
+        self._write(path)
+        if getattr(self, "_checkpoint", None) is not None:
+            self._checkpoint.clear()
+            self._checkpoint = None
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
         self._check_fitted()
         parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_)
         folder.write(path, parts)
-        if getattr(self, "_checkpoint", None) is not None:
-            clear_stages(self._checkpoint)
-            self._checkpoint = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -85,7 +86,10 @@ def decode(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[Tensors, di
 
 
 def save_tensors(
-    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+    temporary: Path | None = None,
 ) -> None:
     """Write arrays to a safetensors file, whole or not at all.
 
@@ -97,7 +101,7 @@ def save_tensors(
     ...     load_tensors(f"{folder}/a.safetensors")["ids"].tolist()
     [0, 1, 2]
     """
-    atomic_write(path, encode(tensors, metadata))
+    atomic_write(path, encode(tensors, metadata), temporary)
 
 
 def load_tensors(path: str | os.PathLike[str], *, mmap: bool = True) -> Tensors:
