@@ -273,6 +273,27 @@ def test_a_folder_of_somebody_else_is_refused_before_training(data: Path, tmp_pa
     assert os.listdir(tmp_path) == ["letter.txt"]
 
 
+def test_places_are_checked_before_data_is_read(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umpteen.cli.training.read", lambda *_, **__: pytest.fail("data was read"))
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text("{}")
+    m, stages, file = tmp_path / "m", tmp_path / "stages", tmp_path / "file"
+    for output, checkpoint, message in (
+        (tmp_path / "bert", stages, "holds no umpteen model"),
+        (m, file, "stages are kept in a folder"),
+        (m, file / "stages", "is not a folder you may write to"),
+        (m, m / "stages", "choose a folder outside it"),
+        (m, m, "choose a folder outside it"),
+        (stages / "tree-0" / "m", stages, "for stages are kept in"),
+    ):
+        result = run("train", data, "-o", output, "--checkpoint", checkpoint, *SMALL)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert sorted(os.listdir(tmp_path)) == ["bert", "file"]
+
+
 def test_a_full_disk_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from umpteen.models import RECIPES
 
