@@ -58,6 +58,8 @@ _COLUMNS = {
 
 def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
     """Show what the library does, from data to a saved model."""
+    from umpteen.models.rescue import save_or_rescue
+
     check_output(output)
     train = load_demo("train")
     test = load_demo("test")
@@ -75,7 +77,7 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
         title="On the test part, in %",
     )
     _tag(models[-1], terminal)
-    models[-1].save(output)
+    save_or_rescue(models[-1], output)
     terminal.note(
         f"Saved in {output}. Next:\n"
         f'  echo "play chess against the computer" | umpteen predict {output}\n'

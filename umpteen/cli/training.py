@@ -29,6 +29,7 @@ def train(
 ) -> None:
     """Train a model on the train split of ``data`` and save it in ``output``."""
     from umpteen.models import create
+    from umpteen.models.rescue import save_or_rescue
     from umpteen.models.training import check_places
 
     model = create(recipe, settings)  # a wrong setting is told before anything is read
@@ -45,7 +46,7 @@ def train(
         with terminal.progress() as progress:
             where = None if checkpoint is None else str(checkpoint)
             model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
-        model.save(output)
+        save_or_rescue(model, output, checkpoint)
     except KeyboardInterrupt as error:
         raise Interrupted(_what_is_kept(checkpoint)) from error
     seconds, size = duration(time.perf_counter() - begun), megabytes(size_of(output))
