@@ -334,7 +334,7 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(
     monkeypatch.setenv("XDG_CACHE_HOME", str(places["cache"]))
     monkeypatch.setenv("HOME", str(places["home"]))
     monkeypatch.setattr("tempfile.tempdir", str(places["temporary"]))
-    output = places["beside"] / "my model"
+    output = places["beside"] / "my  model"
     before = list(places)[: list(places).index(place)]
     words = ["train", data, "-o", output, "--checkpoint", places["stages"], *SMALL]
     with monkeypatch.context() as patch:
@@ -344,7 +344,7 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(
     assert len(result.stderr.splitlines()) == 1
     assert "No space left on device" in result.stderr
     assert f"its stages are kept in '{places['stages']}': the same command goes on" in result.stderr
-    kept = next(places[place].glob("my model-unsaved-*"))
+    kept = next(places[place].glob("my  model-unsaved-*"))
     assert f"The trained model is kept in '{kept}'" in result.stderr
     assert os.name == "nt" or kept.stat().st_mode & 0o777 == 0o700
     assert not any(list(places[name].glob("*unsaved*")) for name in places if name != place)
@@ -443,6 +443,8 @@ def test_an_interrupt_is_exit_code_130(data: Path, tmp_path: Path, monkeypatch: 
     early = run("train", data, "-o", tmp_path / "m", "--checkpoint", tmp_path / "stages", *SMALL)
     assert early.exit_code == 130
     assert "before a stage or an epoch was finished" in early.stderr
+    early = run("train", data, "-o", tmp_path / "m", "--checkpoint", data, *SMALL)
+    assert "before a stage or an epoch was finished" in early.stderr  # what else is in the folder is no stage
 
 
 def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

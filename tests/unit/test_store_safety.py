@@ -125,6 +125,9 @@ def test_links_inside_the_folder_and_to_it_are_followed(tmp_path: Path) -> None:
     path.symlink_to("kept")
     (tmp_path / "link").symlink_to("model")
     assert value_of(tmp_path / "link") == 1.0
+    save(tmp_path / "link", 2.0)
+    assert value_of(tmp_path / "model") == 2.0
+    assert len(listing(tmp_path / "model")) == 7  # and the file behind the link, which no table named
 
 
 @needs_links

@@ -287,7 +287,7 @@ def _terminal(quiet: bool = False) -> Any:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, MemoryError) and not isinstance(error, UmpteenError):
         return "out of memory; use fewer rows (--rows), or set linear.memory_gb to bound the solver"
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).splitlines()).strip() or type(error).__name__  # blanks in a path are part of it
 
 
 def _exit_code(error: BaseException) -> int:

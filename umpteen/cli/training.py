@@ -11,6 +11,7 @@ from typing import Any
 
 from umpteen.cli.terminal import Terminal, duration, megabytes
 from umpteen.data import Dataset, read
+from umpteen.store import Run
 
 
 class Interrupted(KeyboardInterrupt):
@@ -66,6 +67,6 @@ def size_of(folder: Path) -> int:
 def _what_is_kept(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
-    if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
+    if not Run(checkpoint).is_begun:
         return "Interrupted before a stage or an epoch was finished; the same command starts again."
     return f"Interrupted; finished stages are kept in {checkpoint}: the same command resumes from there."

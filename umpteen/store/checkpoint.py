@@ -152,6 +152,11 @@ class Run:
         self._parts.append(Checkpoint(self.folder / name, key, self.folder))
         return self._parts[-1]
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether any training has kept stages in the folder."""
+        return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
+
     def clear(self) -> None:
         """Remove the stages of this training; those of others stay."""
         for part in self._parts:

@@ -24,6 +24,7 @@ from umpteen.store.names import read_inside, remove_inside
 _FIRST = b'{"umpteen": "files that umpteen writes here; those that are not needed any more are removed"}\n'
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{16}}-\d+")
 _MOST = 64 * 2**20  # bytes
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Journal:
@@ -51,7 +52,7 @@ class Journal:
         if not lines:
             return
         is_begun = bool(self._content())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | (0 if is_begun else os.O_TRUNC)
+        flags = _APPEND if is_begun else _APPEND | os.O_TRUNC
         with os.fdopen(os.open(self.folder / self.name, flags, 0o666), "ab") as file:
             file.write((b"\n" if is_begun else _FIRST) + lines.encode())  # the last line may have been cut
             file.flush()
