@@ -44,8 +44,8 @@ class LabelTree:
     def __post_init__(self) -> None:
         order = np.asarray(self.order)
         for array in (order, *(np.asarray(start) for start in self.starts)):
-            if array.ndim != 1 or array.dtype.kind not in "iu":
-                raise BadInput(f"a label tree is made of 1-d whole numbers, but has {array.ndim}-d {array.dtype}")
+            if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
+                raise BadInput(f"a label tree has lists of int32 or int64, not {array.ndim}-d {array.dtype}")
         if not np.array_equal(np.sort(order), np.arange(len(order))):
             raise BadInput("a label tree must hold every label exactly once; its order is not a permutation")
         n_parents = 1
