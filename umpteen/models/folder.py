@@ -6,6 +6,7 @@ Knows the model's parts and the store; knows nothing about training or predictio
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,12 +94,17 @@ class SavedEncoder:
 
     def _load(self) -> Any:
         room = encoders()
-        if self.folder is not None and self.folder.is_dir():
-            return room.Encoder.from_folder(self.folder, self.config)
-        with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
-            for name, content in self.files().items():
-                Path(folder, name).write_bytes(content)
-            return room.Encoder.from_folder(folder, self.config)
+        try:
+            if self.folder is not None and self.folder.is_dir():
+                return room.Encoder.from_folder(self.folder, self.config)
+            with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
+                for name, content in self.files().items():
+                    if not re.fullmatch(r"\w[\w.-]*", name):  # it could lie anywhere else
+                        raise BadInput(f"a file of the encoder is called {name[:80]!r}; save the model again")
+                    Path(folder, name).write_bytes(content)
+                return room.Encoder.from_folder(folder, self.config)
+        except BadInput as error:
+            raise BadModelFile(str(error)) from error
 
 
 class SavedNet:
