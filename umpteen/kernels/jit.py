@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import llvmlite
 import numba
-from numba.core import event
+from numba.core import event, serialize
 
 from umpteen.kernels import cache
 from umpteen.kernels.compiling import compiling
@@ -41,7 +40,8 @@ class _Kept:
                 return None
             from numba.core.compiler import CompileResult
 
-            return CompileResult._rebuild(target_context, *pickle.loads(body))
+            # numba's form is a pickle, as its code is code: both come only from folders that ``cache`` trusts
+            return CompileResult._rebuild(target_context, *serialize.loads(body))
         except Exception as error:  # whatever it is, the kernel can be compiled
             _log.info("the compiled kernel %s cannot be used and is compiled again: %s", self._name, error)
             return None
@@ -51,9 +51,7 @@ class _Kept:
         try:
             if cres.lifted or cres.library.has_dynamic_globals:  # holds addresses of this process
                 return
-            from numba.core.serialize import dumps
-
-            cache.save(self._name, _key(sig, cres.codegen), dumps(cres._reduce()))
+            cache.save(self._name, _key(sig, cres.codegen), serialize.dumps(cres._reduce()))
         except Exception as error:  # the kernel works, it is just not kept
             _log.info("the compiled kernel %s cannot be kept: %s", self._name, error)
 
