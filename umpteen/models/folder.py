@@ -190,7 +190,7 @@ def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig) ->
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise BadModelFile(f"'{stored.path}' is not a whole umpteen model: {why}; save it again") from error
+        raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({why}); save it again") from error
 
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[ModelConfig]) -> Parts:
