@@ -27,6 +27,7 @@ from umpteen.cli.prediction import typed_texts
 from umpteen.cli.terminal import Terminal
 from umpteen.data import Dataset, Labels
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
+from umpteen.kernels.compiling import compiling
 
 WORDS = {
     "fruit": "apple pear plum cherry",
@@ -590,7 +591,7 @@ def test_predict_answers_while_more_is_to_come(model: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert err.decode().strip() == "Interrupted."
+    assert err.decode().splitlines()[-1] == "Interrupted."  # kernels may have been compiled before
 
 
 def test_a_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
@@ -985,3 +986,17 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
                 continue
         result = run(*words[1:], stdin=f"{text}\n" if line.startswith("echo") else None)
         assert result.exit_code == 0, (line, result.output)
+
+
+# Compiling
+
+
+def test_a_command_says_once_that_kernels_are_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    with Terminal().compiling():
+        for kernel in ("score.search", "score.search_level"):
+            with compiling(kernel):
+                pass
+    assert capsys.readouterr().err.splitlines() == ["Compiling kernels, which are kept for the next time"]
+    with Terminal(quiet=True).progress(), compiling("score.search"):
+        pass
+    assert capsys.readouterr().err == ""

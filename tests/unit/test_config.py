@@ -152,7 +152,7 @@ def bounded(spec: dataclasses.Field) -> st.SearchStrategy:
     if isinstance(default, bool):
         return st.booleans()
     if isinstance(default, int):
-        return st.integers(int(low), 1000)
+        return st.integers(int(low), int(high or 1000))
     if isinstance(default, float):
         return st.floats(low, high or 1e6)
     if default is None:

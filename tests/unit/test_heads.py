@@ -422,7 +422,7 @@ def test_beams_by_level_are_widened_until_they_hold_k(small):
     levels = trained(small)
     head = LinearTree.pack(levels, tree, 15, SearchConfig(beams=(1, 2)))
     assert head._beams(None, 1).tolist() == [1, 2, 2]
-    assert head._beams(7, 1).tolist() == [7, 7, 7]
+    assert head._beams(7, 1).tolist() == [2, 5, 7]  # no wider than a level
     # Five labels may lie under three nodes (2 + 2 + 2), and those under both nodes of the top level.
     assert head._beams(1, 5).tolist() == [2, 3, 5]
     assert (np.sort(head.topk(Rows.of(small[0]), 12, beam=1).labels, axis=1) == np.arange(12)).all()

@@ -148,11 +148,12 @@ def predict(
     from umpteen.cli.prediction import predict as run
 
     terminal = _terminal(quiet)
-    loaded = umpteen.load(model)
-    if source == "-" and sys.stdin.isatty():
-        terminal.note("Type a text and press Enter; Ctrl-D ends.")
     options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
-    run(loaded, source, k=k, terminal=terminal, **options)
+    with terminal.compiling():
+        loaded = umpteen.load(model)
+        if source == "-" and sys.stdin.isatty():
+            terminal.note("Type a text and press Enter; Ctrl-D ends.")
+        run(loaded, source, k=k, terminal=terminal, **options)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from umpteen.engine import Progress as Callback
 from umpteen.engine import silent
+from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # columns of a table where nobody watches
 _PAUSE = 0.05  # seconds between two redraws of a bar
@@ -68,7 +69,8 @@ class Terminal:
         if self.quiet:
             yield silent
         elif not self.err.is_terminal:
-            yield _Lines(self)
+            with self.compiling():
+                yield _Lines(self)
         else:
             columns = (
                 TextColumn("{task.description:24}"),
@@ -76,8 +78,14 @@ class Terminal:
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
             )
-            with Progress(*columns, console=self.err) as bars:
+            with Progress(*columns, console=self.err) as bars, on_compile(_CompileBar(bars)):
                 yield _Bars(bars)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Say so once if kernels have to be compiled within: somebody is waiting for it."""
+        with on_compile(_CompileNote(self)):
+            yield
 
 
 class _Bars:
@@ -98,6 +106,32 @@ class _Bars:
         self._bars.update(self._tasks[stage], completed=done, total=max(total, 1))
         if done >= total:
             self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # the stage may come again
+
+
+class _CompileBar:
+    """A bar without an end while kernels are compiled, which counts nothing: nobody knows how many there will be."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars, self._depth = bars, 0
+        self._task: TaskID | None = None
+
+    def __call__(self, kernel: str, seconds: float | None) -> None:
+        self._depth += 1 if seconds is None else -1
+        if self._task is None:
+            self._task = self._bars.add_task("compile kernels", total=None)
+        self._bars.update(self._task, visible=self._depth > 0)
+
+
+class _CompileNote:
+    """One line before the first kernel is compiled."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal, self._said = terminal, False
+
+    def __call__(self, kernel: str, seconds: float | None) -> None:
+        if not self._said:
+            self._said = True
+            self._terminal.note("Compiling kernels, which are kept for the next time")
 
 
 class _Lines:

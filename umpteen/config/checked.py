@@ -21,6 +21,8 @@ from umpteen.errors import BadConfig, nearest
 
 Settings = TypeVar("Settings")
 
+_LARGEST = 2**62  # whole number that a setting may be: compiled code counts in 64 bits
+
 
 class Form(NamedTuple):
     """How a text must look: a pattern, and the same in words."""
@@ -190,7 +192,7 @@ def _as_number(name: str, value: Any, kind: type) -> int | float:
         number = float(value) if not isinstance(value, bool) else float("nan")
         if kind is int and isinstance(value, str):
             with suppress(ValueError):  # "1e3" is a whole number too, but large ones lose digits as floats
-                return int(value)
+                value = int(value)
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not math.isfinite(number):
@@ -198,6 +200,8 @@ def _as_number(name: str, value: Any, kind: type) -> int | float:
     if kind is int:
         if number != int(number):
             raise BadConfig(f"{name} must be a whole number, but is {value!r}")
+        if abs(number) > _LARGEST:
+            raise BadConfig(f"{name} must be at most {_LARGEST}, but is {value!r}")
         return int(value) if not isinstance(value, str) else int(number)
     return number
 

@@ -13,8 +13,8 @@ class TfidfConfig(Checked):
     """How texts become sparse rows."""
 
     analyzer: str = option("word", "what a term is made of", choices=("word", "char", "char_wb"))
-    ngram_min: int = option(1, "shortest n-gram", low=1)
-    ngram_max: int = option(2, "longest n-gram", low=1)
+    ngram_min: int = option(1, "shortest n-gram", low=1, high=100)
+    ngram_max: int = option(2, "longest n-gram", low=1, high=100)
     lowercase: bool = option(True, "fold case before splitting")
     min_df: int = option(1, "drop terms that fewer texts contain", low=1)
     max_df: float = option(1.0, "drop terms that more than this share of the texts contain", low=0.0, high=1.0)

@@ -9,7 +9,7 @@ import copy
 import logging
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -18,17 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch.nn import functional as F
 
 from umpteen.config import FEWER_IN_TRAINING, TOKENS_AT_ONCE, EncoderConfig
 from umpteen.engine import Progress, silent
-from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory
+from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.features.attention import use_given_masks
-from umpteen.features.locate import locate
+from umpteen.features.encoder_files import check_files
+from umpteen.features.locate import download, locate
 from umpteen.features.pooling import Pooling
 from umpteen.features.tokens import Tokens, by_budget, set_limit, tokenize
 
+# Whatever is loaded runs no code of its own and comes from its folder alone.
+_PLAIN: Mapping[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 _MULTIPLE = 8  # padded lengths are multiples of this, which matrix units like
 
 
@@ -61,22 +63,26 @@ class Encoder:
     @classmethod
     def load(cls, config: EncoderConfig) -> Encoder:
         """Load a pretrained encoder by the name in its settings."""
-        return cls.from_folder(locate(config.name), config)
+        source = locate(config.name)
+        return cls.from_folder(source if isinstance(source, Path) else _downloaded(source), config)
 
     @classmethod
-    def from_folder(cls, source: str | Path, config: EncoderConfig) -> Encoder:
-        """Load from a folder in Hugging Face layout, or from the hub."""
+    def from_folder(cls, folder: str | Path, config: EncoderConfig) -> Encoder:
+        """Load from a folder in Hugging Face layout, which may come from a stranger: no code in it is run."""
         transformers = _transformers()
-        with _explained(config.name):
-            model = transformers.AutoModel.from_pretrained(
-                source, dtype=torch.float32, **_without_pooler(transformers, source)
-            )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        if not getattr(tokenizer, "is_fast", False):
-            raise BadInput(
-                f"the encoder '{config.name}' has no fast tokenizer (tokenizer.json), which is needed; "
-                "convert it, or choose another encoder"
-            )
+        check_files(Path(folder))
+        with _explained(folder):
+            model, report = transformers.AutoModel.from_pretrained(
+                folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **_PLAIN,
+                **_without_pooler(transformers, folder),
+            )  # fmt: skip
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **_PLAIN)
+            if not getattr(tokenizer, "is_fast", False):
+                raise BadInput(
+                    f"the encoder '{config.name}' has no fast tokenizer (tokenizer.json), which is needed; "
+                    "convert it, or choose another encoder"
+                )
+            _check_loaded(model.eval(), tokenizer, report["missing_keys"])
         return cls(model, tokenizer, config)
 
     def twin(self) -> Encoder:
@@ -327,15 +333,57 @@ def explained_memory() -> Iterator[None]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _explained(folder: str | Path) -> Iterator[None]:
+    """Turn whatever the files of a stranger lead to into a sentence that names their folder."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        cause = " ".join(str(error).split())[:300]
+    except UmpteenError:
+        raise
+    except BaseException as error:
+        # tokenizers panic on some files, which is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise BadInput(
-            f"the encoder '{name}' cannot be loaded: {cause} "
+            f"the encoder '{folder}' cannot be loaded: {_in_one_line(error)}; its files are damaged or do not fit "
+            "each other, so copy or save it again"
+        ) from error
+
+
+def _downloaded(name: str) -> Path:
+    """Return the folder of an encoder of the hub."""
+    _transformers()  # which shows no progress of downloads
+    try:
+        return download(name)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(
+            f"the encoder '{name}' cannot be loaded: {_in_one_line(error)} "
             "Pass a folder, or be online once so that the model is downloaded (an interrupted download is resumed)"
         ) from error
+
+
+def _in_one_line(error: BaseException) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]
+
+
+def _check_loaded(model: Any, tokenizer: Any, missing: Collection[str]) -> None:
+    """Raise BadInput unless all weights were there and are finite, and the encoder reads what the tokenizer writes."""
+    if lacking := sorted(name for name in missing if "pooler" not in name):
+        raise BadInput(f"the encoder '{model.name_or_path}' lacks the weights {', '.join(lacking[:3])}; save it again")
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(end.isfinite() for end in torch.aminmax(weight.detach())):
+            raise BadInput(f"the weights '{name}' of the encoder '{model.name_or_path}' hold NaN or infinity")
+    n_words = model.get_input_embeddings().weight.shape[0]
+    largest = max([*tokenizer.get_vocab().values(), tokenizer.pad_token_id or 0])
+    if largest >= n_words:
+        raise BadInput(
+            f"the tokenizer of the encoder '{model.name_or_path}' writes token {largest}, but the encoder knows "
+            f"{n_words} only; save both from one model"
+        )
+    with torch.inference_mode():  # settings that do not fit the weights are told now, not in the midst of texts
+        states = model(input_ids=torch.zeros((1, 2), dtype=torch.long), output_hidden_states=True).hidden_states
+    width, n_layers = model.config.hidden_size, model.config.num_hidden_layers
+    if len(states) != n_layers + 1 or any(state.shape[2] != width for state in states):
+        raise BadInput(f"the encoder '{model.name_or_path}' is not made of {n_layers} layers of {width} numbers each")
 
 
 def _transformers() -> Any:
@@ -349,7 +397,7 @@ def _transformers() -> Any:
     return transformers
 
 
-def _without_pooler(transformers: Any, source: str | Path) -> dict[str, Any]:
+def _without_pooler(transformers: Any, folder: str | Path) -> dict[str, Any]:
     """Leave out a pooling layer that is never used: some checkpoints have none, and its random one would be saved."""
-    kind = transformers.AutoConfig.from_pretrained(source).model_type
+    kind = transformers.AutoConfig.from_pretrained(folder, **_PLAIN).model_type
     return {"add_pooling_layer": False} if kind in ("bert", "roberta", "xlm-roberta", "camembert", "electra") else {}

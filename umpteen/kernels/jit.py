@@ -1,21 +1,112 @@
-"""How kernels are compiled: lazily, cached on disk, without the GIL, never with numba's own threads."""
+"""How kernels are compiled: lazily, kept on disk, without the GIL, never with numba's own threads."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
-# A read-only installation has no place for the cache beside the source: numba then fails at the first
-# call unless it is told of another place, so the process gets one before numba is imported.
-if "NUMBA_CACHE_DIR" not in os.environ and not os.access(os.path.dirname(__file__), os.W_OK):
-    _home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    _root = _home if os.access(_home, os.W_OK) else tempfile.gettempdir()
-    os.environ["NUMBA_CACHE_DIR"] = os.path.join(_root, "umpteen", "numba")
-
+import llvmlite
 import numba
+from numba.core import event, serialize
+
+from umpteen.kernels import cache
+from umpteen.kernels.compiling import compiling
 
 # Reordering sums is allowed, ignoring NaN is not: inputs are checked before they get here.
 _FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 
-jit = numba.njit(cache=True, nogil=True, fastmath=_FASTMATH, boundscheck=False)
-inline = numba.njit(cache=True, nogil=True, fastmath=_FASTMATH, boundscheck=False, inline="always")
+_log = logging.getLogger("umpteen.kernels")
+
+
+class _Kept:
+    """What numba asks of the cache of a function: load what was compiled for a signature, save it.
+
+    Takes the place of numba's own cache, which trusts what it reads, writes to the folder it reads from, and
+    does not notice when a function that is called has changed in another file.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = _name_of(function)
+        self.cache_path = None  # numba shows it in statistics
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what was compiled for a signature, or None."""
+        try:
+            target_context.refresh()
+            body = cache.load(self._name, _key(sig, target_context.codegen()))
+            if body is None:
+                return None
+            from numba.core.compiler import CompileResult
+
+            # numba's form is a pickle, as its code is code: both come only from folders that ``cache`` trusts
+            return CompileResult._rebuild(target_context, *serialize.loads(body))
+        except Exception as error:  # whatever it is, the kernel can be compiled
+            _log.info("the compiled kernel %s cannot be used and is compiled again: %s", self._name, error)
+            return None
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Keep what was compiled for a signature."""
+        try:
+            if cres.lifted or cres.library.has_dynamic_globals:  # holds addresses of this process
+                return
+            cache.save(self._name, _key(sig, cres.codegen), serialize.dumps(cres._reduce()))
+        except Exception as error:  # the kernel works, it is just not kept
+            _log.info("the compiled kernel %s cannot be kept: %s", self._name, error)
+
+    def enable(self) -> None:
+        """Do nothing: it is always used."""
+
+    def disable(self) -> None:
+        """Do nothing: it is always used."""
+
+    def flush(self) -> None:
+        """Do nothing: files are replaced, never removed."""
+
+
+class _Listener(event.Listener):
+    """Tells of kernels of this package that numba compiles."""
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[None]] = []  # numba compiles one at a time, kernels within kernels
+
+    def on_start(self, event: Any) -> None:
+        if _is_ours(event):
+            self._open.append(compiling(_name_of(event.data["dispatcher"].py_func)))
+            self._open[-1].__enter__()
+
+    def on_end(self, event: Any) -> None:
+        if _is_ours(event) and self._open:
+            self._open.pop().__exit__(None, None, None)
+
+
+def _is_ours(event: Any) -> bool:
+    return event.data["dispatcher"].py_func.__module__.startswith("umpteen.")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+
+def _key(sig: Any, codegen: Any) -> str:
+    """Spell out what a compiled kernel depends on, apart from the source: signature, processor, compiler."""
+    return repr((sig, codegen.magic_tuple(), numba.__version__, llvmlite.__version__))
+
+
+def _decorator(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    compiled = numba.njit(nogil=True, fastmath=_FASTMATH, boundscheck=False, **options)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = compiled(function)
+        if hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
+            dispatcher._cache = _Kept(function)
+        return dispatcher
+
+    return decorate
+
+
+event.register("numba:compile", _Listener())
+
+jit = _decorator()
+inline = _decorator(inline="always")

@@ -394,3 +394,24 @@ def split_runs(pointer: np.ndarray, nodes: np.ndarray, starts: np.ndarray) -> li
         here, mine = chunks[low:high], nodes[low:high]
         runs.append([(int(c), (mine[here == c] - starts[c]).tolist()) for c in dict.fromkeys(here)])
     return runs
+
+
+# --- arrays from a file (check.py) ---------------------------------------------------------------------
+
+
+def check_runs(
+    ptr: np.ndarray, run_ptr: np.ndarray, run_chunk: np.ndarray, run_last: np.ndarray, local: np.ndarray,
+    starts: np.ndarray, first: int, last: int,
+) -> int:  # fmt: skip
+    """Return the first feature whose runs do not share out its postings among ascending chunks, or -1."""
+    widths = np.diff(starts)
+    for f in range(first, last):
+        runs = slice(run_ptr[f], run_ptr[f + 1])
+        chunks, lengths = run_chunk[runs].astype(int), run_last[runs].astype(int) + 1
+        postings = local[ptr[f] : ptr[f + 1]].astype(int)
+        if lengths.sum() != len(postings) or (np.diff(chunks) <= 0).any() or (chunks >= len(widths)).any():
+            return f
+        for chunk, children in zip(chunks, np.split(postings, np.cumsum(lengths)[:-1]), strict=False):
+            if (np.diff(children) <= 0).any() or (children >= widths[chunk]).any():
+                return f
+    return -1

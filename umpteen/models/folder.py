@@ -20,12 +20,16 @@ from umpteen.data.labels import Labels
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.features.tfidf import Tfidf
 from umpteen.heads import DenseHead, LinearTree
+from umpteen.heads.check import check_dense, check_packed
 from umpteen.models.inputs import Targets
 from umpteen.models.training import tree_arrays, tree_from
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
 
+_MOST = 2**31 - 1  # labels, features, trees
+_TARGETS = ("lists", "dense", "sparse", "single")
+_USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
@@ -91,14 +95,17 @@ class SavedEncoder:
 
     def _load(self) -> Any:
         room = encoders()
-        if self.folder is not None and self.folder.is_dir():
-            return room.Encoder.from_folder(self.folder, self.config)
-        with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
-            for name, content in self.files().items():
-                path = Path(folder, store.check_name(name))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            return room.Encoder.from_folder(folder, self.config)
+        try:
+            if self.folder is not None and self.folder.is_dir():
+                return room.Encoder.from_folder(self.folder, self.config)
+            with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
+                for name, content in self.files().items():
+                    path = Path(folder, store.check_name(name))
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+                return room.Encoder.from_folder(folder, self.config)
+        except BadInput as error:
+            raise BadModelFile(str(error)) from error
 
 
 class SavedNet:
@@ -185,23 +192,20 @@ def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig, *,
     try:
         parts = _parts(stored, stored.config["meta"], config_class)
         if verify != "none":
-            check_arrays(parts)
+            _check_arrays(parts)
         return parts
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({error}); save it again") from error
-
-
-def check_arrays(parts: Parts) -> None:
-    """Refuse arrays whose content would lead a kernel astray."""
+        why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({why}); save it again") from error
 
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[ModelConfig]) -> Parts:
     config = from_dict(config_class, {**stored.config["settings"], "recipe": stored.config["recipe"]})
-    n_features = int(meta["n_features"])
-    labels = _labels(stored, int(meta["n_labels"]))
-    heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(int(meta["trees"]))]
+    n_features = _count(meta, "n_features")
+    labels = _labels(stored, _count(meta, "n_labels"))
+    heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(_count(meta, "trees"))]
     has_net = "net" in stored.stems
     if not (heads or has_net) or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
@@ -213,7 +217,53 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         neural = _neural(stored, config)
     elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
-    return Parts(config, Targets(labels, **meta["targets"]), tfidf, n_features, heads, neural)
+    return Parts(config, _targets(labels, **meta["targets"]), tfidf, n_features, heads, neural)
+
+
+def _count(meta: Mapping[str, Any], name: str) -> int:
+    """Return a number of things as it was saved; nothing may be made of this size before it is compared."""
+    value = meta[name]
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise BadInput(f"its '{name}' must be a whole number up to {_MOST}, but is {str(value)[:80]!r}")
+    return value
+
+
+def _targets(labels: Labels, kind: str, dtype: str = "") -> Targets:
+    """Return the labels in the form in which they came."""
+    if kind not in _TARGETS or not isinstance(dtype, str):
+        raise BadInput(f"its labels must be one of {', '.join(_TARGETS)}, but are {str(kind)[:80]!r}")
+    if dtype and kind == "single":
+        wanted = np.dtype(dtype)
+        longest = max((len(name) for name in labels.names()), default=1)
+        if wanted.kind not in "biufUSO" or wanted.itemsize > max(4 * longest, 16):
+            dtype = "U" if wanted.kind in "US" else "O"  # no room is made for more than the names take
+        _ = Targets(labels, kind, dtype).classes  # tells whether the names can be of this type
+    return Targets(labels, kind, dtype)
+
+
+def _check_arrays(parts: Parts) -> None:
+    """Check the content of all arrays against each other, before any kernel walks them."""
+    for number, head in enumerate(parts.heads):
+        try:
+            check_packed(head.arrays, head.tree, parts.n_features)
+        except BadInput as error:
+            raise BadInput(f"the weights of tree {number} are damaged: {error}") from None
+    if parts.neural is not None and parts.neural.head is not None:
+        n_terms = 0 if parts.tfidf is None else parts.tfidf.n_features
+        check_dense(parts.neural.head, (len(parts.targets.labels), parts.n_features - n_terms))
+    if parts.neural is not None and parts.neural.net is not None:
+        _check_net(parts.neural.net)
+
+
+def _check_net(net: SavedNet) -> None:
+    """Check what can be known before a network is built: its weights are floats, and as wide as its settings say."""
+    for name, array in net.arrays.items():
+        if array.dtype.kind != "f":
+            raise BadInput(f"the network's '{name}' is {array.dtype}, not a float type")
+    widest = max((max(array.shape, default=0) for array in net.arrays.values()), default=0)
+    for name in ("hidden", "bottleneck"):
+        if getattr(net.config.net, name) > max(widest, _USUAL_WIDTH):
+            raise BadInput(f"net.{name} is {getattr(net.config.net, name)}, but its arrays reach {widest}")
 
 
 def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.config import NetConfig
+from umpteen.data.finite import is_finite
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.features.encoder import Encoder, explained_memory
@@ -333,7 +334,15 @@ class Network:
             raise BadModelFile(f"the network of the model lacks {', '.join(sorted(missing)[:3])}; save it again")
         with torch.no_grad():
             for name, tensor in own.items():  # one after the other: they may be large
-                tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+                array = np.array(arrays[name])
+                if array.shape != tuple(tensor.shape):
+                    raise BadModelFile(
+                        f"'{name}' of the model's network has the shape {array.shape}, not {tuple(tensor.shape)}; "
+                        "save the model again"
+                    )
+                if not is_finite(array):
+                    raise BadModelFile(f"'{name}' of the model's network holds NaN or infinity; save the model again")
+                tensor.copy_(torch.from_numpy(array))
 
 
 def _told(batches: Iterable[Batch], stage: str, n_texts: int, progress: Progress) -> Iterator[Batch]:

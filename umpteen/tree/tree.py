@@ -43,11 +43,14 @@ class LabelTree:
 
     def __post_init__(self) -> None:
         order = np.asarray(self.order)
+        for array in (order, *(np.asarray(start) for start in self.starts)):
+            if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
+                raise BadInput(f"a label tree has lists of int32 or int64, not {array.ndim}-d {array.dtype}")
         if not np.array_equal(np.sort(order), np.arange(len(order))):
             raise BadInput("a label tree must hold every label exactly once; its order is not a permutation")
         n_parents = 1
         for level, start in enumerate(self.starts):
-            if len(start) != n_parents + 1 or start[0] != 0 or np.any(np.diff(start) < 0):
+            if len(start) != n_parents + 1 or start[0] != 0 or (start[1:] < start[:-1]).any():
                 raise BadInput(
                     f"level {level} of the tree must have one slice of children for each of its {n_parents} parents"
                 )
