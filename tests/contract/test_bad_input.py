@@ -50,6 +50,13 @@ def with_value(value: float) -> np.ndarray:
         (TEXTS, np.array([0.0, np.nan, 1.0]), "y contains NaN or infinity; remove those rows"),
         (TEXTS, np.array(["a", None, "b"], object), "but row 1 has None"),
         (TEXTS, np.array([1, 2, 3], "M8[s]"), "text or whole numbers, but are datetime64.*convert them"),
+        (TEXTS, dict.fromkeys("abc"), "Y must hold labels in the order of the rows, but is a dict; pass a list"),
+        (TEXTS, {"red", "green", "blue"}, "Y must hold labels in the order of the rows, but is a set; pass a list"),
+        (TEXTS, np.zeros((3, 2, 2)), r"Y must have one or two dimensions, but has shape \(3, 2, 2\); pass"),
+        (TEXTS, np.array(3), r"Y must have one or two dimensions, but has shape \(\)"),
+        (TEXTS, [[0, 1], [1, 0], [0, 1]], r"lists of 2 zeros and ones.* pass np.array\(Y\) for a matrix"),
+        (dict.fromkeys(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a dict; pass a list"),
+        (set(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a set; pass a list"),
         ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
         (7, LISTS, "X must be a list of texts or a matrix, but is a int"),
         (["red", None, "green"], LISTS, "text 1 is NoneType"),
@@ -352,6 +359,23 @@ def test_truth_that_does_not_match(recipe: str, fitted: Fitted, made: Made) -> N
         model.score(made.texts[:3], made.lists[:2])
     with pytest.raises(BadInput, match="Y has 2 columns but the model has 60 labels; pass one column per label"):
         model.evaluate(made.texts[:3], np.ones((3, 2)))
+
+
+def test_lists_of_zeros_and_ones_are_read_as_fit_read_them() -> None:
+    lists = [[0, 1], [1], [2]]
+    model = XRLinear(threads=1).fit(TEXTS, lists)
+    assert model.evaluate(TEXTS, lists)["P@1"] == model.evaluate(TEXTS, [["0", "1"], ["1"], ["2"]])["P@1"]
+    assert model.evaluate(TEXTS[:1], [[0, 1]], ks=(2,))["R@2"] == 100
+    of_matrix = XRLinear(threads=1).fit(TEXTS, np.array([[1, 0], [0, 1], [1, 0]]))
+    for ask in (of_matrix.evaluate, of_matrix.score, of_matrix.estimate):
+        with pytest.raises(BadInput, match="lists of 2 zeros and ones"):
+            ask(TEXTS, [[1, 0], [0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("X", [{"red": 1}, {"red"}, frozenset(["red"])])
+def test_texts_without_an_order_are_refused(recipe: str, fitted: Fitted, X: Any) -> None:
+    with pytest.raises(BadInput, match=r"X must hold texts in the order of the rows, but is a (dict|set); pass a list"):
+        fitted(recipe).topk(X)
 
 
 def test_pairs_that_do_not_match(recipe: str, fitted: Fitted, made: Made) -> None:

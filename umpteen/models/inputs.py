@@ -6,7 +6,7 @@ that ``fit`` was given. Knows nothing about recipes, trees or files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.labels import Labels, as_targets
+from umpteen.data.labels import Labels, as_targets, refuse_ambiguous
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
@@ -30,6 +30,7 @@ def is_texts(X: Any) -> bool:
     """Tell a list of texts from a matrix; a bare str is refused."""
     if isinstance(X, (str, bytes)):
         raise BadInput("texts must be a list, but a single text was passed; wrap it: [text]")
+    _refuse_unordered(X, "X", "texts")
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf"):
         return False
     array = _array(X)
@@ -71,10 +72,15 @@ class Targets:
         return np.array(self.names, dtype=object if kind == "O" else str).astype(self.dtype or object)
 
     def encode(self, Y: Any) -> sp.csr_matrix:
-        """Turn true labels into a matrix; unknown ones get columns of their own, so that they count."""
+        """Turn true labels into a matrix; unknown ones get columns of their own, so that they count.
+
+        Lists of zeros and ones are labels if ``fit`` was given lists, and could be either if not.
+        """
         Y = readable(Y)
         kind = _kind(Y)
         if kind == "lists":
+            if self.kind != "lists":
+                refuse_ambiguous(Y)
             return self.labels.copy().encode(Y, unknown="add")
         if kind == "single":
             return self.labels.copy().encode([_name(value) for value in _single(Y)], unknown="add")
@@ -109,11 +115,10 @@ class Targets:
         if any(isinstance(item, (bool, np.bool_)) for item in items):
             raise BadInput(f"{what} must hold names or columns, not booleans; pass np.flatnonzero(mask)")
         if all(isinstance(item, (int, np.integer)) for item in items):
-            ids = np.array(items, np.int64)
-            wrong = ids[(ids < 0) | (ids >= len(self.labels))]
-            if len(wrong):
-                raise BadInput(f"{what} has the column {wrong[0]}; they range from 0 to {len(self.labels) - 1}")
-            return ids
+            wrong = next((item for item in items if not 0 <= item < len(self.labels)), None)
+            if wrong is not None:
+                raise BadInput(f"{what} has the column {wrong}; they range from 0 to {len(self.labels) - 1}")
+            return np.array(items, np.int64)
         found = self.labels.encode([[item] for item in items], unknown="ignore")
         unknown = np.flatnonzero(np.diff(found.indptr) == 0)
         if len(unknown):
@@ -143,8 +148,6 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
     if kind == "dense" or kind == "single":
         Y = np.asarray(Y) if kind == "dense" else [_name(value) for value in _single(Y)]
     matrix, labels = as_targets(Y, label_names)
-    if kind == "lists" and labels.is_numbered and label_names is None:
-        kind = "dense"  # lists of 0 and 1 that are rows of a matrix
     return matrix, Targets(labels, kind, "O" if kind == "single" else "")
 
 
@@ -153,10 +156,23 @@ def _array(values: Any) -> np.ndarray | None:
     return np.asarray(values) if isinstance(values, np.ndarray) or hasattr(values, "__array__") else None
 
 
+def _refuse_unordered(values: Any, name: str, what: str) -> None:
+    """Refuse a dict, whose keys would be read, and a set, which has no order."""
+    if isinstance(values, (Mapping, set, frozenset)):
+        kind = "dict" if isinstance(values, Mapping) else "set"
+        raise BadInput(f"{name} must hold {what} in the order of the rows, but is a {kind}; pass a list")
+
+
 def _kind(Y: Any) -> str:
+    _refuse_unordered(Y, "Y", "labels")
     if sp.issparse(Y):
         return "sparse"
     array = _array(Y)
+    if array is not None and array.ndim not in (1, 2):
+        raise BadInput(
+            f"Y must have one or two dimensions, but has shape {array.shape}; "
+            "pass one label per row, or a matrix with one column per label"
+        )
     if array is None:
         is_single = isinstance(Y, Iterable) and len(Y) and all(isinstance(row, _SCALARS) for row in Y)  # type: ignore[arg-type]
         return "single" if is_single and not isinstance(Y, (str, bytes)) else "lists"
