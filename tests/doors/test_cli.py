@@ -484,6 +484,7 @@ def test_blocks_end_where_nothing_more_has_arrived() -> None:
         [""],
         ["e"],
     ]
+    assert list(typed_texts(_Slow(b"a\rb", b"\rc\r"))) == [["a", "b", "c"]]  # classic Mac
     line = b'{"text": "a"}\n'
     assert list(typed_texts(_Slow(line + b"\n", b"\n" + line))) == [["a"], ["a"]]
 

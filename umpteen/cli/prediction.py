@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from umpteen.cli.terminal import Terminal
 from umpteen.data import Labels, read, stream_texts
+from umpteen.data.lines import with_newlines
 from umpteen.errors import BadInput
 
 _BLOCK = 4096  # texts answered at a time, at most
@@ -131,6 +132,8 @@ class _Arrived:
         rest, number = b"", 0
         while True:
             read = self._stream.read1(_READ)  # what is there, without waiting for more
+            if not read and not number:  # all that came, and no newline in it
+                rest = with_newlines(rest)
             lines = (rest + read).split(b"\n")
             rest = lines.pop() if read else b""
             if not read and lines == [b""]:

@@ -28,6 +28,12 @@ class Labels:
     keys
         One URI or code per label, unique; the names where there are none.
 
+    Attributes
+    ----------
+    separator
+        What separates labels in the table they were read from, ``";"`` or ``" "``; None if no table said so. Other
+        files are read with the same.
+
     Examples
     --------
     >>> labels = Labels(["cat", "dog"])
@@ -45,6 +51,7 @@ class Labels:
         self._n = len(self._names)
         self._index: dict[str, int] | None = None
         self._by_name: dict[str, int] | None = None
+        self.separator: str | None = None
         if self._keys is not None and len(self._keys) != self._n:
             raise BadInput(f"there are {self._n} names but {len(self._keys)} keys; pass one key per name")
         self._lookup()
@@ -83,6 +90,8 @@ class Labels:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
+        if self.is_numbered and other.is_numbered:
+            return len(self) == len(other)
         return len(self) == len(other) and self.keys() == other.keys() and self.names() == other.names()
 
     __hash__ = None  # type: ignore[assignment]  # a vocabulary can grow
@@ -108,7 +117,9 @@ class Labels:
         """Return a vocabulary that can grow without changing this one."""
         if self.is_numbered:
             return Labels.numbered(len(self))
-        return Labels(self.names(), None if self._keys is None else self._keys)
+        labels = Labels(self.names(), None if self._keys is None else self._keys)
+        labels.separator = self.separator
+        return labels
 
     def add(self, labels: Iterable[str]) -> None:
         """Append labels that are not known yet; ids given out before stay as they are."""

@@ -79,7 +79,8 @@ def read_rows(
 def has_header(path: Path) -> bool:
     """Tell whether a file of feature rows begins by saying how many rows, features and labels it has."""
     with open_bytes(path) as stream:
-        return _HEADER.fullmatch(stream.readline(200).removeprefix(b"\xef\xbb\xbf")) is not None
+        first = stream.readline(200).removeprefix(b"\xef\xbb\xbf").partition(b"\r")[0]
+        return _HEADER.fullmatch(first) is not None
 
 
 def read_npz(x_path: Path, y_path: Path, n_rows: int | None = None) -> tuple[sp.csr_matrix, sp.csr_matrix]:

@@ -100,12 +100,23 @@ def test_bad_feature_rows(tmp_path, text, message):
         ("train__csv", "", "train.csv is empty"),
         ("train__csv", "txt,labels\na,b\n", "train.csv:1: there is no column 'text'.*did you mean 'txt'"),
         ("train__csv", "text,labels\na,b\nc\n", "train.csv:3: 1 columns where the header has 2"),
+        ("train__csv", "text,labels\na,b\nboil, stir,c\n", "train.csv:3: 3 columns where the header has 2; put a cell"),
+        ("train__csv", "text,labels,more\na,b\n", "train.csv:2: 2 columns where the header has 3"),
+        ("train__csv", "text,labels,text\na,b,c\n", "train.csv:1: there are 2 columns 'text'; rename all but one"),
+        ("train__tsv", "a\tb\nboil\tstir\tc\n", "train.tsv:2: a line must be text, TAB, labels .* but has 3 cells"),
+        ("train__tsv", "a\tx\nb\ty\rz\n", "train.tsv:2: the labels hold a carriage return"),
         ("train__csv", 'text,labels\na,"[1"\n', "train.csv:2: labels begin like a JSON list"),
     ],
 )
 def test_bad_lines(tmp_path, name, text, message):
     with pytest.raises(BadInput, match=message):
         read(put(tmp_path, **{name: text}))
+
+
+def test_labels_of_several_rows_are_not_one_label(tmp_path):
+    put(tmp_path, train_texts__txt="a\rb\nc\n", train_labels__txt="x\ry\nz\n")
+    with pytest.raises(BadInput, match=r"train_labels.txt:1: the labels hold a carriage return that ends no line"):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
