@@ -378,6 +378,22 @@ def test_texts_without_an_order_are_refused(recipe: str, fitted: Fitted, X: Any)
         fitted(recipe).topk(X)
 
 
+@pytest.mark.parametrize("ks", [(), [], 5, "1", (0,), (1.5,)])
+def test_depths_must_be_a_list_of_whole_numbers(ks: Any) -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match=r"ks must|k must be a whole number of at least 1"):
+        model.evaluate(TEXTS, LISTS, ks=ks)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf")])
+def test_a_threshold_must_be_a_number(threshold: float) -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match="threshold must be a number, but is"):
+        model.evaluate(TEXTS, LISTS, threshold=threshold)
+    with pytest.raises(BadConfig, match=r"threshold must be a number, but is"):
+        XRLinear(search={"threshold": threshold}).fit(TEXTS, LISTS)
+
+
 def test_pairs_that_do_not_match(recipe: str, fitted: Fitted, made: Made) -> None:
     model = fitted(recipe)
     with pytest.raises(BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"):
@@ -415,6 +431,7 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda c: c["meta"].update(trees=2), "has no arrays 'tree-1'"),
         (lambda c: c["meta"].update(trees=0), "do not fit its 60 labels"),
         (lambda c: c["meta"].update(targets={"kin": "lists"}), "not a whole umpteen model"),
+        (lambda c: c["meta"]["data"].update(separator="|"), "labels cannot be separated by '|'"),
         (lambda c: c.pop("meta"), "'meta' is missing"),
     ],
 )

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -582,13 +583,75 @@ def test_propensity_is_two_numbers_or_a_name(wrong: str) -> None:
         propensity_constants(wrong)
 
 
-def test_propensity_needs_the_train_split(model: Path, tmp_path: Path) -> None:
+def test_propensities_come_from_the_rows_that_the_model_was_trained_on(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
     path = tmp_path / "test.tsv"
     path.write_text("apple pear\tfruit\n")
-    assert run("evaluate", model, path, "--json").exit_code == 0
-    result = run("evaluate", model, path, "--propensity", "0.55,1.5")
-    assert result.exit_code == 2
-    assert "train split" in result.stderr
+    assert json.loads(run("evaluate", model, path, "--json", "--propensity", "0.55,1.5").stdout)["PSP@1"] == 100
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    words = ["--rows", "13", "--quiet", *SMALL]
+    (row,) = json.loads(run("bench", data, "--recipes", "xr-linear", "--json", *words).stdout)
+    assert run("train", data, "-o", tmp_path / "m", *words).exit_code == 0
+    figures = json.loads(run("evaluate", tmp_path / "m", data, "--json", "--propensity", "0.55,1.5").stdout)
+    for k in (1, 3, 5):
+        assert row[f"PSP@{k}"] == pytest.approx(figures[f"PSP@{k}"], abs=1e-3)
+
+
+def test_without_counts_in_the_model_labels_are_counted_in_the_train_split(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    words = ["--json", "--propensity", "0.55,1.5"]
+    expected = json.loads(run("evaluate", model, data, *words).stdout)
+    opened = umpteen.load(model)
+    opened.targets_ = replace(opened.targets_, counts=None)
+    opened.save(tmp_path / "m")
+    assert umpteen.load(tmp_path / "m").targets_.counts is None
+    older = run("evaluate", tmp_path / "m", data, *words)
+    assert json.loads(older.stdout)["PSP@3"] == expected["PSP@3"]
+    assert "saved without counts of its labels" in older.stderr
+    path = tmp_path / "test.tsv"
+    path.write_text("apple pear\tfruit\n")
+    refused = run("evaluate", tmp_path / "m", path, *words)
+    assert refused.exit_code == 2
+    assert "pass its folder, or train again" in " ".join(refused.stderr.split())
+
+
+def test_evaluate_and_bench_tell_the_share_of_labels_that_training_never_saw(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
+    folder = tmp_path / "some"
+    write_split(folder, "train", made_rows(40, seed=0))
+    write_split(folder, "test", [(text, [labels[0], "unseen"]) for text, labels in made_rows(10, seed=1)])
+    (folder / "label_names.txt").write_text("".join(f"{label}\n" for label in (*WORDS, "unseen")))
+    result = run("evaluate", model, folder, "--json")
+    assert json.loads(result.stdout)["unseen_labels"] == 50
+    assert "50 % of the labels" in result.stderr
+    assert "unseen labels │ 50.00" in run("evaluate", model, folder).stdout
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    benched = run("bench", folder, "--recipes", "xr-linear", "--json", *SMALL)  # the vocabulary has it, no row does
+    assert json.loads(benched.stdout)[0]["unseen_labels"] == 50
+    assert "50 % of the labels" in benched.stderr
+    assert "unseen %" in run("bench", folder, "--recipes", "xr-linear", "--quiet", *SMALL).stdout
+
+
+def test_test_labels_are_separated_as_those_of_training(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,labels\n" + "apple pear,sweet fruit; food\nsaw drill,hand tool\n" * 9)
+    (tmp_path / "other").mkdir()
+    alone = tmp_path / "other" / "test.csv"
+    alone.write_text("text,labels\napple pear,sweet fruit\nsaw drill,hand tool\n")
+    assert run("train", tmp_path / "train.csv", "-o", tmp_path / "m", "--quiet", *SMALL).exit_code == 0
+    figures = json.loads(run("evaluate", tmp_path / "m", alone, "--json", "-k", "1,2").stdout)
+    assert (figures["unseen_labels"], figures["R@2"]) == (0, 100)
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["meta"]["data"] == {"separator": ";"}
 
 
 # info, recipes, settings, warmup, bench, demo

@@ -152,6 +152,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
     if parts.tfidf is not None:
         arrays["tfidf"] = parts.tfidf.arrays()
     labels, extra = parts.targets.labels, {}
+    if parts.targets.counts is not None:
+        arrays["counts"] = {"labels": parts.targets.counts}
     if not labels.is_numbered and labels.keys() != labels.names():
         extra["keys.txt"] = store.format_labels(labels.keys())
     if parts.neural is not None:
@@ -166,7 +168,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         "n_labels": len(labels),
         "n_features": parts.n_features,
         "trees": len(parts.heads),
-        "targets": {"kind": parts.targets.kind, "dtype": parts.targets.dtype},
+        "targets": {"kind": parts.targets.kind, "dtype": parts.targets.dtype, "n_rows": parts.targets.n_rows},
+        "data": {"separator": labels.separator},
     }
     config = {"recipe": parts.config.recipe, "settings": settings, "meta": meta}
     store.write(path, config=config, arrays=arrays, labels=parts.targets.names, extra=extra)
@@ -198,7 +201,27 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         neural = _neural(stored, config)
     elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
-    return Parts(config, Targets(labels, **meta["targets"]), tfidf, n_features, heads, neural)
+    labels.separator = _separator(meta.get("data", {}))
+    targets = Targets(labels, **meta["targets"], counts=_counts(stored, len(labels)))
+    return Parts(config, targets, tfidf, n_features, heads, neural)
+
+
+def _counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
+    """Return how many training rows have each label, if the model says so."""
+    if "counts" not in stored.stems:
+        return None
+    counts = stored.arrays("counts")["labels"]
+    if counts.shape != (n_labels,) or counts.dtype != np.int32 or counts.min(initial=0) < 0:
+        raise BadInput(f"its counts are not one number for each of {n_labels} labels")
+    return counts
+
+
+def _separator(data: Mapping[str, Any]) -> str | None:
+    """Return what separated labels in the file of the training data."""
+    separator = data.get("separator")
+    if separator not in (None, ";", " "):
+        raise BadInput(f"labels cannot be separated by {separator!r}")
+    return separator
 
 
 def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:

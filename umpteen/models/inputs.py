@@ -7,7 +7,7 @@ that ``fit`` was given. Knows nothing about recipes, trees or files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -49,12 +49,15 @@ class Targets:
     """The labels of a model, and the form in which they came.
 
     ``kind`` is ``lists`` (of labels per row), ``dense`` or ``sparse`` (a matrix with a column per label), or
-    ``single`` (one label per row); ``dtype`` is the type of single labels.
+    ``single`` (one label per row); ``dtype`` is the type of single labels. ``counts`` says how many of the ``n_rows``
+    rows of training have each label; None for a model of an umpteen that did not keep it.
     """
 
     labels: Labels
     kind: str
     dtype: str = ""
+    n_rows: int = 0
+    counts: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def names(self) -> list[str] | None:
@@ -148,7 +151,14 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
     if kind == "dense" or kind == "single":
         Y = np.asarray(Y) if kind == "dense" else [_name(value) for value in _single(Y)]
     matrix, labels = as_targets(Y, label_names)
-    return matrix, Targets(labels, kind, "O" if kind == "single" else "")
+    return matrix, Targets(labels, kind, "O" if kind == "single" else "", *_counted(matrix))
+
+
+def _counted(matrix: sp.csr_matrix) -> tuple[int, np.ndarray]:
+    """Return the number of rows, and of those with each label."""
+    counts = np.zeros(matrix.shape[1], np.int32)
+    np.add.at(counts, matrix.indices, 1)  # unlike bincount, no second array of 64 bits a label
+    return matrix.shape[0], counts
 
 
 def _array(values: Any) -> np.ndarray | None:
@@ -198,7 +208,8 @@ def _read_single(Y: Any) -> tuple[sp.csr_matrix, Targets]:
         (np.ones(n_rows, np.float32), column.ravel().astype(np.int32), np.arange(n_rows + 1)),
         shape=(n_rows, len(classes)),
     )
-    return matrix, Targets(Labels([_name(value) for value in classes]), "single", values.dtype.str)
+    labels = Labels([_name(value) for value in classes])
+    return matrix, Targets(labels, "single", values.dtype.str, *_counted(matrix))
 
 
 def _single(Y: Any) -> np.ndarray:
