@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from umpteen.errors import BadInput
-from umpteen.kernels.rank import keep_top
+from umpteen.kernels.rank import keep_top, merge_rows
 
 _ROWS_SHOWN = 3
 
@@ -109,6 +109,31 @@ class TopK:
         matrix = csr_matrix((self.scores[filled], self.labels[filled], indptr), shape=(len(self), n_labels))
         matrix.sort_indices()
         return matrix
+
+    def first(self, k: int) -> TopK:
+        """Return the first k labels of each text, all if there are no more."""
+        return self if self.k <= k else TopK(self.labels[:, :k], self.scores[:, :k], self.label_names)
+
+    def continued(self, more: TopK) -> TopK:
+        """Return as many labels as ``more`` holds: these, then those of ``more`` that are not among them.
+
+        A label that is added scores no more than those before it.
+
+        Examples
+        --------
+        >>> top = TopK([[4, 2]], [[0.9, 0.4]]).continued(TopK([[2, 7, 4]], [[0.8, 0.7, 0.6]]))
+        >>> top.labels.tolist(), top.scores.round(2).tolist()
+        ([[4, 2, 7]], [[0.9, 0.4, 0.4]])
+        """
+        width = self.k + more.k
+        order = np.broadcast_to(np.arange(width, 0, -1, dtype=np.float32), (len(self), width))
+        labels, kept = np.empty((len(self), more.k), np.int32), np.empty((len(self), more.k), np.float32)
+        both = np.concatenate([self.labels, more.labels], axis=1)
+        merge_rows(both, np.ascontiguousarray(order), labels, kept.view(np.int32), True, 1.0)
+        places = np.minimum(width - kept.astype(np.int64), width - 1)
+        scores = np.take_along_axis(np.concatenate([self.scores, more.scores], axis=1), places, axis=1)
+        scores = np.where(labels >= 0, np.minimum.accumulate(scores, axis=1), np.float32(0))
+        return TopK(labels, scores, self.label_names)
 
     @property
     def k(self) -> int:
