@@ -216,8 +216,9 @@ def as_targets(targets: Any, names: Labels | Sequence[str] | None = None) -> tup
         - one list, tuple, set or array of labels per row, as text or whole numbers: these are names;
         - a list or one-dimensional array of text or whole numbers: one label per row.
 
-        Lists of equal length, two or more, that hold nothing but 0 and 1 could be either and are refused, unless
-        ``names`` has the labels 0 and 1.
+        Lists of equal length that hold nothing but 0 and 1 and repeat one of them within a row cannot be labels
+        and are rows of a matrix. Pairs that repeat nothing, ``[[0, 1], [1, 0]]``, could be either and are refused,
+        unless ``names`` has the labels 0 and 1.
     names
         The vocabulary: names of the columns of a matrix, or the labels that rows may hold.
 
@@ -230,12 +231,14 @@ def as_targets(targets: Any, names: Labels | Sequence[str] | None = None) -> tup
     labels = names if names is None or isinstance(names, Labels) else Labels(names)
     if not sp.issparse(targets) and not _is_matrix(targets):
         rows = _as_rows(targets)
-        if labels is None or not ("0" in labels and "1" in labels):
-            refuse_ambiguous(rows)
-        if labels is not None:
-            return labels.encode(rows), labels
-        labels, Y = Labels.from_lists(rows)
-        return Y, labels
+        if not is_indicator(rows):
+            if labels is None or not ("0" in labels and "1" in labels):
+                refuse_ambiguous(rows)
+            if labels is not None:
+                return labels.encode(rows), labels
+            labels, Y = Labels.from_lists(rows)
+            return Y, labels
+        targets = np.asarray([np.asarray(row) for row in rows])
     Y = _check_weights(as_csr(targets, name="Y"))
     if labels is None:
         labels = Labels.numbered(Y.shape[1])
@@ -259,23 +262,33 @@ def _as_rows(targets: Any) -> list[Any]:
     return [int(row) if isinstance(row, float) and row.is_integer() else row for row in rows]
 
 
+def is_indicator(rows: Iterable[Any]) -> bool:
+    """Recognise rows such as ``[0, 1, 0]``: as labels they would repeat themselves."""
+    return _are_zeros_and_ones(rows) and any(len({int(value) for value in row}) < len(row) for row in rows)
+
+
 def refuse_ambiguous(rows: Iterable[Any]) -> None:
-    """Refuse rows such as ``[0, 1]``: they could be lists of labels or rows of an indicator matrix.
+    """Refuse pairs of 0 and 1: they could be lists of labels or rows of an indicator matrix.
 
     Rows of one entry are labels: a matrix with a single column would have a single label.
     """
+    if _are_zeros_and_ones(rows) and not is_indicator(rows):
+        raise BadInput(
+            "Y holds nothing but pairs of 0 and 1, which could be labels called 0 and 1 or rows of a matrix; "
+            "pass np.array(Y) for a matrix, or text such as '0' and '1' for labels"
+        )
+
+
+def _are_zeros_and_ones(rows: Iterable[Any]) -> bool:
+    """Tell whether all rows have one length, two or more, and hold nothing else."""
     lengths = set()
     for row in rows:
         if not isinstance(row, (list, tuple, np.ndarray)) or len(row) < 2:
-            return
+            return False
         lengths.add(len(row))
         if len(lengths) > 1 or not all(isinstance(value, numbers.Real) and value in (0, 1) for value in row):
-            return
-    if lengths:
-        raise BadInput(
-            f"Y holds lists of {lengths.pop()} zeros and ones, which could be labels called 0 and 1 or rows of a "
-            "matrix; pass np.array(Y) for a matrix, or text such as '0' and '1' for labels"
-        )
+            return False
+    return bool(lengths)
 
 
 def _check_weights(Y: sp.csr_matrix) -> sp.csr_matrix:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.labels import Labels, as_targets, refuse_ambiguous
+from umpteen.data.labels import Labels, as_targets, is_indicator, refuse_ambiguous
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
@@ -77,7 +77,7 @@ class Targets:
     def encode(self, Y: Any) -> sp.csr_matrix:
         """Turn true labels into a matrix; unknown ones get columns of their own, so that they count.
 
-        Lists of zeros and ones are labels if ``fit`` was given lists, and could be either if not.
+        Pairs of 0 and 1 are labels if ``fit`` was given lists, and could be either if not.
         """
         Y = readable(Y)
         kind = _kind(Y)
@@ -168,7 +168,7 @@ def _array(values: Any) -> np.ndarray | None:
 
 def _refuse_unordered(values: Any, name: str, what: str) -> None:
     """Refuse a dict, whose keys would be read, and a set, which has no order."""
-    if isinstance(values, (Mapping, set, frozenset)):
+    if isinstance(values, (Mapping, set, frozenset)) and not sp.issparse(values):  # scipy's dok is a dict, too
         kind = "dict" if isinstance(values, Mapping) else "set"
         raise BadInput(f"{name} must hold {what} in the order of the rows, but is a {kind}; pass a list")
 
@@ -184,8 +184,11 @@ def _kind(Y: Any) -> str:
             "pass one label per row, or a matrix with one column per label"
         )
     if array is None:
-        is_single = isinstance(Y, Iterable) and len(Y) and all(isinstance(row, _SCALARS) for row in Y)  # type: ignore[arg-type]
-        return "single" if is_single and not isinstance(Y, (str, bytes)) else "lists"
+        if isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
+            return "lists"  # which will be refused
+        if len(Y) and all(isinstance(row, _SCALARS) for row in Y):  # type: ignore[arg-type]
+            return "single"
+        return "dense" if is_indicator(Y) else "lists"
     if array.dtype.kind in "UST" and array.ndim == 2:
         return "lists"
     if array.ndim == 2:

@@ -130,6 +130,9 @@ DENSE = [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
         np.array(DENSE, dtype=bool),
         sp.csr_matrix(DENSE),
         sp.csc_array(DENSE),
+        DENSE,
+        [tuple(row) for row in DENSE],
+        [np.array(row) for row in DENSE],
     ],
 )
 def test_targets_as_matrix(form):
@@ -143,18 +146,17 @@ def test_targets_as_matrix(form):
     "form",
     [
         [[0, 1], [1, 0]],
-        [(0, 1, 0), (1, 0, 0)],
+        [(1, 0), (1, 0)],
         [np.array([0, 1]), np.array([1, 0])],
         [[True, False], [False, True]],
-        DENSE,
     ],
 )
-def test_lists_of_zeros_and_ones_could_be_labels_or_a_matrix(form):
-    message = r"lists of \d zeros and ones, which could be labels .* or rows of a matrix; pass np.array\(Y\) .* or text"
+def test_pairs_of_0_and_1_could_be_labels_or_a_matrix(form):
+    message = r"pairs of 0 and 1, which could be labels .* or rows of a matrix; pass np.array\(Y\) .* or text"
     with pytest.raises(BadInput, match=message):
         as_targets(form)
     with pytest.raises(BadInput, match=message):
-        as_targets(form, names=["x", "y", "z"])
+        as_targets(form, names=["x", "y"])
     assert as_targets(np.array(form))[1].is_numbered
 
 
