@@ -54,7 +54,7 @@ def with_value(value: float) -> np.ndarray:
         (TEXTS, {"red", "green", "blue"}, "Y must hold labels in the order of the rows, but is a set; pass a list"),
         (TEXTS, np.zeros((3, 2, 2)), r"Y must have one or two dimensions, but has shape \(3, 2, 2\); pass"),
         (TEXTS, np.array(3), r"Y must have one or two dimensions, but has shape \(\)"),
-        (TEXTS, [[0, 1], [1, 0], [0, 1]], r"lists of 2 zeros and ones.* pass np.array\(Y\) for a matrix"),
+        (TEXTS, [[0, 1], [1, 0], [0, 1]], r"pairs of 0 and 1.* pass np.array\(Y\) for a matrix"),
         (dict.fromkeys(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a dict; pass a list"),
         (set(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a set; pass a list"),
         ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
@@ -208,6 +208,11 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("plt", {"linear.loss": "hinge"}), "one of squared-hinge, logistic, but is 'hinge'"),
         (lambda: create("plt", {"trees": 0}), "trees must be at least 1, but is 0"),
         (lambda: create("plt", {"seed": 1.5}), "seed must be a whole number, but is 1.5"),
+        (lambda: create("plt", {"seed": 10**30}), "seed must be at most 4294967295, but is 1000000"),
+        (lambda: XRLinear(seed=10**400).fit(TEXTS, LISTS), "seed must be a number, but is 1000000"),
+        (lambda: XRLinear(seed=-1).fit(TEXTS, LISTS), "seed must be at least 0, but is -1"),
+        (lambda: XRLinear(threads=-7).fit(TEXTS, LISTS), "threads must be at least 0, but is -7"),
+        (lambda: XRLinear(threads="two").fit(TEXTS, LISTS), "threads must be a number, but is 'two'"),
         (lambda: XRLinear(tree={"branching": 1}).fit(TEXTS, LISTS), "branching must be at least 2, but is 1"),
         (lambda: XRLinear(tree={"branchin": 4}).fit(TEXTS, LISTS), "'branchin'; did you mean 'branching'"),
         (lambda: XRLinear(tree=16).fit(TEXTS, LISTS), "tree must be a TreeConfig or a dict, but is 16"),
@@ -243,6 +248,13 @@ def test_a_refused_parameter_changes_nothing() -> None:
     with pytest.raises(BadConfig):
         model.set_params(tree__branchin=8)
     assert model.get_params(deep=False) == XRLinear(tree={"branching": 4}).get_params(deep=False)
+    with pytest.raises(BadConfig):
+        model.set_params(seed=3, tree__branchin=8)
+    assert model.seed == 0
+    model.fit(TEXTS, LISTS)
+    with pytest.raises(BadConfig, match="beam must be at least 1"):
+        model.set_params(search={"beam": 0})
+    assert (model.search, model.config_.search.beam) == (None, 10)
 
 
 # Prediction
@@ -279,6 +291,18 @@ def test_k_must_be_a_whole_number(recipe: str, fitted: Fitted, k: Any) -> None:
 def test_beam_must_be_a_whole_number(recipe: str, fitted: Fitted, beam: Any) -> None:
     with pytest.raises(BadInput, match="beam must be a whole number of at least 1, but is"):
         fitted(recipe).topk(TEXTS, 1, beam=beam)
+
+
+@pytest.mark.parametrize("threads", ["2", -7, 1.5, True])
+def test_threads_must_be_a_whole_number(threads: Any) -> None:
+    model = XRLinear(threads="1").fit(TEXTS, LISTS)
+    assert model.topk(TEXTS, 1).k == 1
+    for ask in (
+        lambda: model.topk(TEXTS, 1, threads=threads),
+        lambda: model.score_labels(TEXTS, [[1, 1]] * 3, threads=threads),
+    ):
+        with pytest.raises(BadInput, match="threads must be a whole number, 0 for all cores, but is"):
+            ask()
 
 
 def test_rows_of_another_width_are_refused(linear_recipe: str, small: Callable[..., Model]) -> None:
@@ -361,15 +385,20 @@ def test_truth_that_does_not_match(recipe: str, fitted: Fitted, made: Made) -> N
         model.evaluate(made.texts[:3], np.ones((3, 2)))
 
 
-def test_lists_of_zeros_and_ones_are_read_as_fit_read_them() -> None:
-    lists = [[0, 1], [1], [2]]
-    model = XRLinear(threads=1).fit(TEXTS, lists)
-    assert model.evaluate(TEXTS, lists)["P@1"] == model.evaluate(TEXTS, [["0", "1"], ["1"], ["2"]])["P@1"]
+def test_pairs_of_0_and_1_are_read_as_fit_read_them() -> None:
+    model = XRLinear(threads=1).fit(TEXTS, [[0, 1], [1], [2]])
     assert model.evaluate(TEXTS[:1], [[0, 1]], ks=(2,))["R@2"] == 100
-    of_matrix = XRLinear(threads=1).fit(TEXTS, np.array([[1, 0], [0, 1], [1, 0]]))
+    matrix = [[1, 0], [0, 1], [1, 0]]
+    of_matrix = XRLinear(threads=1).fit(TEXTS, np.array(matrix))
     for ask in (of_matrix.evaluate, of_matrix.score, of_matrix.estimate):
-        with pytest.raises(BadInput, match="lists of 2 zeros and ones"):
-            ask(TEXTS, [[1, 0], [0, 1], [1, 0]])
+        with pytest.raises(BadInput, match="pairs of 0 and 1"):
+            ask(TEXTS, matrix)
+
+
+def test_lists_that_are_a_matrix_in_fit_are_one_in_evaluate() -> None:
+    matrix = [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    model = XRLinear(threads=1).fit(TEXTS, matrix)
+    assert model.evaluate(TEXTS, matrix) == model.evaluate(TEXTS, np.array(matrix))
 
 
 @pytest.mark.parametrize("X", [{"red": 1}, {"red"}, frozenset(["red"])])

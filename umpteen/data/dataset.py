@@ -102,6 +102,8 @@ class Dataset:
             raise BadInput(f"share must lie between 0 and 1, but is {share!r}")
         if len(self) < 2:
             raise BadInput(f"a dataset of {len(self)} rows cannot be split; two are needed")
+        if not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise BadInput(f"seed must be a whole number of at least 0, but is {seed!r}")
         n_held = min(max(round(len(self) * share), 1), len(self) - 1)
         held = np.zeros(len(self), dtype=bool)
         held[np.random.default_rng(seed).choice(len(self), n_held, replace=False)] = True
