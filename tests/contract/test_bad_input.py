@@ -208,7 +208,7 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("plt", {"linear.loss": "hinge"}), "one of squared-hinge, logistic, but is 'hinge'"),
         (lambda: create("plt", {"trees": 0}), "trees must be at least 1, but is 0"),
         (lambda: create("plt", {"seed": 1.5}), "seed must be a whole number, but is 1.5"),
-        (lambda: create("plt", {"seed": 10**30}), "seed must be at most 4294967295, but is 1000000"),
+        (lambda: create("plt", {"seed": 10**30}), "seed must be at most 4611686018427387904, but is 1000000"),
         (lambda: XRLinear(seed=10**400).fit(TEXTS, LISTS), "seed must be a number, but is 1000000"),
         (lambda: XRLinear(seed=-1).fit(TEXTS, LISTS), "seed must be at least 0, but is -1"),
         (lambda: XRLinear(threads=-7).fit(TEXTS, LISTS), "threads must be at least 0, but is -7"),
