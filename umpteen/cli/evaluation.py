@@ -71,12 +71,12 @@ def evaluate(
     terminal.table(
         *figure_table(scored.figures | {"unseen labels": unseen}, ks), title=f"{dataset.name or data} ({split})"
     )
-    terminal.out.print(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s", highlight=False)
+    terminal.say(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s")
     if recall:
         sizes = model.describe()["levels"][1:]
         *groups, labels = [f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True)]
         shares = ", ".join([*(f"{share} groups" for share in groups), f"{labels} labels"])
-        terminal.out.print(f"right ones still on the shortlist, level by level: {shares}", highlight=False)
+        terminal.say(f"right ones still on the shortlist, level by level: {shares}")
 
 
 def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:

@@ -106,6 +106,8 @@ def _neighbours(folder: Path) -> str:
 
 def _typed_lines() -> Iterator[bytes]:
     """Walk standard input line by line: somebody may be waiting for each answer."""
+    if sys.stdin is None:
+        raise BadInput("standard input is closed; name a file, or pipe lines in")
     for number, line in enumerate(sys.stdin.buffer):
         if line.endswith(b"\n"):
             yield line
