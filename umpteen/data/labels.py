@@ -85,7 +85,7 @@ class Labels:
         return self._n
 
     def __contains__(self, label: object) -> bool:
-        return str(label) in self._lookup()
+        return (self._number(str(label)) >= 0) if self.is_numbered else str(label) in self._lookup()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
@@ -187,6 +187,8 @@ class Labels:
 
     def _ids(self, flat: Sequence[str]) -> np.ndarray:
         """Look labels up by key, those not found by name; -1 stands for unknown ones."""
+        if self.is_numbered:  # millions of columns need no text each
+            return np.fromiter(map(self._number, flat), dtype=np.int64, count=len(flat))
         ids = np.fromiter(map(self._lookup().get, flat, repeat(-1)), dtype=np.int64, count=len(flat))
         if self._keys is not None:
             if self._by_name is None:
@@ -194,6 +196,11 @@ class Labels:
             for i in np.flatnonzero(ids < 0):
                 ids[i] = self._by_name.get(flat[i], -1)
         return ids
+
+    def _number(self, label: str) -> int:
+        """Return the column that a number without leading zeros names, or -1."""
+        is_number = label.isascii() and label.isdigit() and len(label) < 11 and str(int(label)) == label
+        return int(label) if is_number and int(label) < self._n else -1
 
     def _take(self, values: list[str] | None, ids: Iterable[int] | None) -> list[str]:
         if ids is None:

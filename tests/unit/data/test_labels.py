@@ -168,6 +168,16 @@ def test_lists_that_cannot_be_a_matrix_are_labels(form):
     assert labels.names()[:2] == ["0", "1"]
 
 
+def test_millions_of_numbered_labels_are_looked_up_without_a_text_each():
+    labels = Labels.numbered(2_000_000_000)
+    found = labels.encode([[5, "1999999999"], ["2000000000", "-1", "07", "²", "x"]], unknown="ignore")
+    assert found.indices.tolist() == [5, 1_999_999_999]
+    assert 5 in labels
+    assert "05" not in labels
+    assert labels == Labels.numbered(2_000_000_000)
+    assert labels != Labels.numbered(3)
+
+
 def test_a_vocabulary_with_labels_called_0_and_1_decides():
     Y, _ = as_targets([[0, 1], [1, 0]], names=["1", "0"])
     assert Y.toarray().tolist() == [[1, 1], [1, 1]]
