@@ -121,9 +121,9 @@ class TopK:
 
         Examples
         --------
-        >>> top = TopK([[4, 2]], [[0.9, 0.4]]).continued(TopK([[2, 7, 4]], [[0.8, 0.7, 0.6]]))
-        >>> top.labels.tolist(), top.scores.round(2).tolist()
-        ([[4, 2, 7]], [[0.9, 0.4, 0.4]])
+        >>> top = TopK([[4, 2]], [[0.75, 0.5]]).continued(TopK([[2, 7, 4]], [[0.8, 0.7, 0.6]]))
+        >>> top.labels.tolist(), top.scores.tolist()
+        ([[4, 2, 7]], [[0.75, 0.5, 0.5]])
         """
         width = self.k + more.k
         order = np.broadcast_to(np.arange(width, 0, -1, dtype=np.float32), (len(self), width))
