@@ -126,10 +126,10 @@ class TopK:
         ([[4, 2, 7]], [[0.75, 0.5, 0.5]])
         """
         width = self.k + more.k
-        order = np.broadcast_to(np.arange(width, 0, -1, dtype=np.float32), (len(self), width))
+        order = np.tile(np.arange(width, 0, -1, dtype=np.float32), (len(self), 1))
         labels, kept = np.empty((len(self), more.k), np.int32), np.empty((len(self), more.k), np.float32)
         both = np.concatenate([self.labels, more.labels], axis=1)
-        merge_rows(both, np.ascontiguousarray(order), labels, kept.view(np.int32), True, 1.0)
+        merge_rows(both, order, labels, kept.view(np.int32), True, 1.0)
         places = np.minimum(width - kept.astype(np.int64), width - 1)
         scores = np.take_along_axis(np.concatenate([self.scores, more.scores], axis=1), places, axis=1)
         scores = np.where(labels >= 0, np.minimum.accumulate(scores, axis=1), np.float32(0))
