@@ -6,6 +6,7 @@ where they came from. Propensities follow Jain, Prabhu and Varma (KDD 2016); doc
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -165,7 +166,7 @@ class Metrics:
         threshold: float | None = None,
     ):
         self.ks = check_ks(ks)
-        if threshold is not None and not np.isfinite(threshold):
+        if threshold is not None and not (isinstance(threshold, numbers.Real) and np.isfinite(threshold)):
             raise BadInput(f"threshold must be a number, but is {threshold!r}; scores lie between 0 and 1 as a rule")
         self.threshold = threshold
         self.n_rows = 0

@@ -15,6 +15,7 @@ from umpteen.errors import BadInput
 from umpteen.kernels.rank import keep_top, merge_rows
 
 _ROWS_SHOWN = 3
+_MOST = np.iinfo(np.int32).max
 
 
 class TopK:
@@ -194,5 +195,12 @@ def canonical(matrix: Any, what: str) -> csr_matrix:
 
 def check_k(k: int) -> None:
     """Refuse a k that is not a whole number of at least 1."""
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-        raise BadInput(f"k must be a whole number of at least 1, but is {k!r}")
+    check_count(k, "k")
+
+
+def check_count(number: Any, name: str) -> None:
+    """Refuse what is no whole number of at least 1, or does not fit in 32 bits."""
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 1:
+        raise BadInput(f"{name} must be a whole number of at least 1, but is {number!r}")
+    if number > _MOST:
+        raise BadInput(f"{name} must be at most {_MOST}, but is {number}")

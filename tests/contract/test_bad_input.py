@@ -55,6 +55,10 @@ def with_value(value: float) -> np.ndarray:
         (TEXTS, np.zeros((3, 2, 2)), r"Y must have one or two dimensions, but has shape \(3, 2, 2\); pass"),
         (TEXTS, np.array(3), r"Y must have one or two dimensions, but has shape \(\)"),
         (TEXTS, [[0, 1], [1, 0], [0, 1]], r"pairs of 0 and 1.* pass np.array\(Y\) for a matrix"),
+        (TEXTS, ["a", None, "b"], "a label must be text or a whole number, but row 1 has None"),
+        (TEXTS, np.ma.array(np.eye(3), mask=np.eye(3)), r"Y has masked entries.* pass Y.filled\(0\)"),
+        (np.ma.array(np.eye(3), mask=np.eye(3)), LISTS, r"X has masked entries.* pass X.filled\(0\)"),
+        ([float("nan"), "red", "green"], LISTS, "text 0 is float"),
         (dict.fromkeys(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a dict; pass a list"),
         (set(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a set; pass a list"),
         ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
@@ -180,6 +184,8 @@ def test_a_broken_sparse_matrix_is_refused() -> None:
             r"Y has 2 columns but there are 3 names; name each column",
         ),
         ({"label_names": ["red", "red"]}, "'red' occurs twice"),
+        ({"label_names": {"red", "green"}}, "labels must be a list, whose order is that of the columns"),
+        ({"label_names": {"red": 1, "green": 0}}, "labels must be a list, whose order is that of the columns"),
         (
             {"tree": LabelTree.flat(5)},
             "the tree has 5 labels but Y has 2 columns; pass a tree over the columns",
@@ -287,7 +293,17 @@ def test_k_must_be_a_whole_number(recipe: str, fitted: Fitted, k: Any) -> None:
         fitted(recipe).topk(TEXTS, k)
 
 
-@pytest.mark.parametrize("beam", [0, -1, 1.5])
+def test_numbers_that_fit_no_array_are_refused() -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match="k must be at most 2147483647, but is 1000"):
+        model.topk(TEXTS, 10**30)
+    with pytest.raises(BadInput, match="beam must be at most 2147483647, but is 1000"):
+        model.topk(TEXTS, 1, beam=10**30)
+    with pytest.raises(BadInput, match=r"allowed has the column 10{30}; they range from 0 to 1"):
+        model.topk(TEXTS, 1, allowed=[10**30])
+
+
+@pytest.mark.parametrize("beam", [0, -1, 1.5, True])
 def test_beam_must_be_a_whole_number(recipe: str, fitted: Fitted, beam: Any) -> None:
     with pytest.raises(BadInput, match="beam must be a whole number of at least 1, but is"):
         fitted(recipe).topk(TEXTS, 1, beam=beam)
@@ -414,8 +430,8 @@ def test_depths_must_be_a_list_of_whole_numbers(ks: Any) -> None:
         model.evaluate(TEXTS, LISTS, ks=ks)
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), float("inf")])
-def test_a_threshold_must_be_a_number(threshold: float) -> None:
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), "high"])
+def test_a_threshold_must_be_a_number(threshold: Any) -> None:
     model = XRLinear(threads=1).fit(TEXTS, LISTS)
     with pytest.raises(BadInput, match="threshold must be a number, but is"):
         model.evaluate(TEXTS, LISTS, threshold=threshold)

@@ -81,6 +81,10 @@ def test_mistakes_are_told_when_the_ensemble_is_made(fitted: Fitted) -> None:
         Ensemble([model, XRLinear()])
     with pytest.raises(BadConfig, match="did you mean 'average'"):
         Ensemble([model], rule="averge")
+    with pytest.raises(BadInput, match=r"needs a list of models, but got a XRLinear; wrap it: \[model\]"):
+        Ensemble(model)
+    with pytest.raises(BadConfig, match="weights must be one number per model, but are"):
+        Ensemble([model, model], weights=["a", "b"])
     with pytest.raises(BadConfig, match="one weight per model"):
         Ensemble([model, model], weights=[1])
     other = XRLinear(threads=1).fit(["red apple", "green pear"], [["x"], ["y"]])

@@ -74,13 +74,18 @@ def without_brackets(label: str) -> str:
     return match[1] if match else label
 
 
+def _has_uris(cell: str) -> bool:
+    """Tell whether a cell holds URIs in angle brackets, which are separated by blanks."""
+    return "<" in cell and _BRACKETED.search(cell) is not None
+
+
 def separator_in(cells: Iterable[Any]) -> str | None:
     """Return what separates the labels of a table: a semicolon if any cell has one, else a blank; None if neither.
 
     >>> separator_in(["machine learning; law", "tax law"]), separator_in(["tax law"]), separator_in(["tax", ["a", "b"]])
     (';', ' ', None)
     """
-    plain = [cell.strip() for cell in cells if isinstance(cell, str) and "<" not in cell]
+    plain = [cell.strip() for cell in cells if isinstance(cell, str) and not _has_uris(cell)]
     if any(";" in cell for cell in plain):
         return ";"
     return " " if any(" " in cell or "\t" in cell for cell in plain) else None
@@ -96,7 +101,7 @@ def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]
         return [split_cell(cell) for cell in cells]
     return [
         [label for part in cell.split(";") if (label := part.strip())]
-        if isinstance(cell, str) and "<" not in cell
+        if isinstance(cell, str) and not _has_uris(cell)
         else split_cell(cell)
         for cell in cells
     ]
@@ -114,10 +119,12 @@ def read_label_names(path: Path) -> tuple[Labels, bool]:
         key, tab, name = line.partition("\t")
         has_keys |= bool(tab)
         key = without_brackets(key.strip())
+        if "\t" in name.rstrip():
+            raise BadInput(f"{path}:{number}: the line must be key<TAB>name, but has more cells; take the others out")
         if not key:
             raise BadInput(f"{path}:{number}: the line has no label; write key<TAB>name or one name a line")
         if key in keys:
             raise BadInput(f"{path}:{number}: {key!r} was on line {keys[key]} already; labels must be unique")
         keys[key] = number
         names.append(name.strip() or key)
-    return Labels(names, keys) if has_keys else Labels(keys), has_keys
+    return Labels(names, list(keys)) if has_keys else Labels(list(keys)), has_keys

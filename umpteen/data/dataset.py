@@ -5,7 +5,7 @@ Knows nothing about files and formats; those are the readers' concern.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Dataset:
             raise BadInput("a dataset needs texts or X; both are missing")
         if isinstance(self.texts, (str, bytes)):
             raise BadInput("texts must be a list of texts, but is one text; pass [text]")
+        if isinstance(self.texts, (Mapping, set, frozenset)):
+            raise BadInput(f"texts must be a list in the order of the rows, but is a {type(self.texts).__name__}")
         if self.X is not None:
             self.X = as_csr(self.X, name="X")
             if self.texts is not None:

@@ -69,6 +69,8 @@ def tsv_cells(path: Path, *, labelled: bool = True) -> Iterator[Row]:
                 f"{path}:{number}: a line must be text, TAB, labels separated by blanks, but has {len(cells)} cells; "
                 "take the TABs out of texts and labels"
             )
+        if number == 1 and [cell.strip().lower() for cell in cells] == ["text", "labels"]:
+            raise BadInput(f"{path}:1: the line is a header, but a .tsv file has none; remove it, or write a .csv file")
         yield cells[0], _one_line(cells[-1], f"{path}:{number}") if labelled else []
 
 

@@ -17,6 +17,8 @@ import scipy.sparse as sp
 from umpteen.data.sparse import as_csr, wrap
 from umpteen.errors import BadInput, nearest
 
+_SEVERAL = -2  # stands for the labels that share a name
+
 
 class Labels:
     """The label vocabulary: id to name and key, and back.
@@ -195,6 +197,8 @@ class Labels:
                 self._by_name = _unambiguous(self.names())
             for i in np.flatnonzero(ids < 0):
                 ids[i] = self._by_name.get(flat[i], -1)
+                if ids[i] == _SEVERAL:
+                    raise BadInput(f"{flat[i]!r} is the name of several labels; use their keys")
         return ids
 
     def _number(self, label: str) -> int:
@@ -334,8 +338,8 @@ def _as_row(row: Any, number: int) -> Sequence[Any]:
 
 def _as_names(labels: Iterable[Any], lengths: np.ndarray | None = None) -> list[str]:
     """Turn labels into text; ``lengths`` of the rows they came from let a message say which row was wrong."""
-    if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
-        raise BadInput(f"labels must be a list, but are {labels!r:.80}")
+    if isinstance(labels, (str, bytes, Mapping, set, frozenset)) or not isinstance(labels, Iterable):
+        raise BadInput(f"labels must be a list, whose order is that of the columns, but are {labels!r:.80}")
     flat = list(labels)
     kinds = set(map(type, flat))
     if kinds <= {str, int} and "" not in set(flat):
@@ -359,7 +363,7 @@ def _in_order(labels: Iterable[str]) -> list[str]:
 def _unambiguous(names: list[str]) -> dict[str, int]:
     index: dict[str, int] = {}
     for i, name in enumerate(names):
-        index[name] = -1 if name in index else i
+        index[name] = _SEVERAL if name in index else i
     return index
 
 

@@ -39,7 +39,7 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
 from umpteen.models.training import Training, clear_stages, settled
-from umpteen.shortlist import TopK, check_k
+from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
 _ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
@@ -198,8 +198,8 @@ class Model(Contract, Answers):
         """
         self._check_fitted()
         check_k(k)
-        if beam is not None and (not isinstance(beam, (int, np.integer)) or beam < 1):
-            raise BadInput(f"beam must be a whole number of at least 1, but is {beam!r}")
+        if beam is not None:
+            check_count(beam, "beam")
         workers, wanted = self._workers(threads), None
         rows = self._rows(X, workers)
         if allowed is not None:

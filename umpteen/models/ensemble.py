@@ -38,6 +38,8 @@ class Ensemble(Answers):
     """
 
     def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
+        if not isinstance(models, Sequence):
+            raise BadInput(f"an ensemble needs a list of models, but got a {type(models).__name__}; wrap it: [model]")
         if not models:
             raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
         first = models[0].labels_

@@ -6,6 +6,7 @@ label that a model does not list counts as 0 there.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -161,6 +162,8 @@ def _check_weights(weights: Sequence[float] | None, n_parts: int, rule: str) -> 
         return [1.0] * n_parts
     if rule == "round-robin":
         raise BadConfig("round-robin lets the models take turns and has no weights; order the models instead")
+    if isinstance(weights, str) or not all(isinstance(weight, numbers.Real) for weight in weights):
+        raise BadConfig(f"weights must be one number per model, but are {weights!r:.80}")
     shares = [float(weight) for weight in weights]
     if len(shares) != n_parts:
         raise BadConfig(f"there must be one weight per model ({n_parts}), but there are {len(shares)}")

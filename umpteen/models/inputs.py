@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.data.labels import Labels, as_targets, is_indicator, refuse_ambiguous
+from umpteen.data.sparse import refuse_masked
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
@@ -39,7 +40,7 @@ def is_texts(X: Any) -> bool:
     if not isinstance(X, Iterable):
         raise BadInput(f"X must be a list of texts or a matrix, but is a {type(X).__name__}")
     first = next(iter(X), "")
-    if first is None:  # a hole in a list of texts is named by its row later
+    if not isinstance(first, Iterable):  # None or NaN in a list of texts is named by its row later
         return any(isinstance(value, str) for value in X)
     return isinstance(first, (str, bytes))
 
@@ -175,6 +176,7 @@ def _refuse_unordered(values: Any, name: str, what: str) -> None:
 
 def _kind(Y: Any) -> str:
     _refuse_unordered(Y, "Y", "labels")
+    refuse_masked(Y, "Y")
     if sp.issparse(Y):
         return "sparse"
     array = _array(Y)
@@ -186,7 +188,8 @@ def _kind(Y: Any) -> str:
     if array is None:
         if isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
             return "lists"  # which will be refused
-        if len(Y) and all(isinstance(row, _SCALARS) for row in Y):  # type: ignore[arg-type]
+        kinds = [isinstance(row, (*_SCALARS, type(None))) for row in Y]
+        if all(kinds) and any(row is not None for row in Y):  # None in a list of labels is named by its row later
             return "single"
         return "dense" if is_indicator(Y) else "lists"
     if array.dtype.kind in "UST" and array.ndim == 2:

@@ -82,6 +82,11 @@ def test_the_train_split_decides_what_separates_labels(tmp_path):
     assert len(read(tmp_path / "test.csv").labels) == 4  # alone it is split at blanks
 
 
+def test_an_angle_bracket_makes_no_uri(tmp_path):
+    put(tmp_path, train__csv="text,labels\none,x < y; z\ntwo,p; q\nthree,<http://e.org/a;b> <http://e.org/c>\n")
+    assert names_of(read(tmp_path)) == [["x < y", "z"], ["p", "q"], ["http://e.org/a;b", "http://e.org/c"]]
+
+
 def test_a_train_split_that_does_not_show_what_separates_labels_leaves_it_to_the_test_split(tmp_path):
     put(tmp_path, train__csv="text,labels\none,law\ntwo,tax\n", test__csv="text,labels\nthree,tax; law\n")
     assert names_of(read(tmp_path, "test")) == [["law", "tax"]]
