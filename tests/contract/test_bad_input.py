@@ -508,6 +508,24 @@ def test_a_truncated_file_of_an_encoder_is_named(fitted: Fitted, tmp_path: Path,
         umpteen.load(tmp_path / "m")
 
 
+def test_what_is_verified_can_be_chosen(fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted("xr-linear").save(tmp_path / "m")
+    looked: list[Any] = []
+    monkeypatch.setattr("umpteen.models.folder.check_arrays", looked.append)
+    for verify, n_looks in (("none", 0), ("arrays", 1), ("full", 2)):
+        umpteen.load(tmp_path / "m", verify=verify)
+        XRLinear.load(tmp_path / "m", verify="none")
+        assert len(looked) == n_looks
+    victim = next((tmp_path / "m").glob("tree-0-*"))
+    content = victim.read_bytes()
+    victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    umpteen.load(tmp_path / "m", verify="none")
+    with pytest.raises(BadModelFile, match="its content has changed since it was saved"):
+        umpteen.load(tmp_path / "m", verify="full")
+    with pytest.raises(BadInput, match="verify must be one of none, arrays, full, but is 'ful'; did you mean 'full'"):
+        umpteen.load(tmp_path / "m", verify="ful")
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="does not exist; check the path"):
         umpteen.load(tmp_path / "no such model")

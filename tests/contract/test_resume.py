@@ -16,6 +16,7 @@ import pytest
 
 import umpteen
 from umpteen import LabelTree
+from umpteen.errors import BadInput
 from umpteen.models import Model
 
 from .conftest import LINEAR, N_LABELS, Made
@@ -108,6 +109,36 @@ def test_other_files_in_the_folder_are_left_alone(small: Small, made: Made, tmp_
     model = small("parabel").fit(made.texts, made.lists, checkpoint=tmp_path / "stages")
     model.save(tmp_path / "model")
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["notes.txt"]
+
+
+def test_a_run_removes_nobody_elses_stages(small: Small, made: Made, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = [Path("finetuning/thesis.safetensors"), Path("tree-0/a.safetensors"), Path("tree-oak/.tmp-1.safetensors")]
+    for path in mine:
+        path.parent.mkdir()
+        path.write_text("mine")
+    interrupt(small("xr-linear", seed=1), made, "level 2 of 3", Path())
+    other = set(Path().rglob("*.safetensors")) - set(mine)
+    assert other
+    model = small("xr-linear").fit(made.texts, made.lists, checkpoint=".")
+    assert set(Path().rglob("*.safetensors")) > other | set(mine)
+    model.save("tags")
+    assert {path for path in Path().rglob("*.safetensors") if path.parts[0] != "tags"} == other | set(mine)
+    watcher = Watcher()
+    small("xr-linear", seed=1).fit(made.texts, made.lists, checkpoint=".", progress=watcher).save("tags")
+    assert "level 2 of 3" in watcher.trained
+    assert "tree level 1" not in watcher.trained  # the interrupted run went on
+    assert sorted(os.listdir()) == ["finetuning", "tags", "tree-0", "tree-oak"]
+    assert {path for path in Path().rglob("*.safetensors") if path.parts[0] != "tags"} == set(mine)
+
+
+def test_a_checkpoint_that_cannot_be_used_is_told_before_training(small: Small, made: Made, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for checkpoint in (tmp_path / "file", tmp_path / "file" / "stages"):
+        watcher = Watcher()
+        with pytest.raises(BadInput, match="stages"):
+            small("xr-linear").fit(made.texts, made.lists, progress=watcher, checkpoint=checkpoint)
+        assert watcher.stages == []
 
 
 @pytest.mark.parametrize("recipe", ["xr-linear", "xr-transformer", "lightxml"])

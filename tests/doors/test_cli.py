@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 import umpteen
+from umpteen import store
 from umpteen.cli import app
 from umpteen.cli.evaluation import align, propensity_constants
 from umpteen.cli.options import collect, spell_out
@@ -274,6 +275,27 @@ def test_a_folder_of_somebody_else_is_refused_before_training(data: Path, tmp_pa
     assert os.listdir(tmp_path) == ["letter.txt"]
 
 
+def test_places_are_checked_before_data_is_read(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umpteen.cli.training.read", lambda *_, **__: pytest.fail("data was read"))
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text("{}")
+    m, stages, file = tmp_path / "m", tmp_path / "stages", tmp_path / "file"
+    for output, checkpoint, message in (
+        (tmp_path / "bert", stages, "holds no umpteen model"),
+        (m, file, "stages are kept in a folder"),
+        (m, file / "stages", "is not a folder you may write to"),
+        (m, m / "stages", "choose a folder outside it"),
+        (m, m, "choose a folder outside it"),
+        (stages / "tree-0" / "m", stages, "for stages are kept in"),
+    ):
+        result = run("train", data, "-o", output, "--checkpoint", checkpoint, *SMALL)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert sorted(os.listdir(tmp_path)) == ["bert", "file"]
+
+
 def test_a_full_disk_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from umpteen.models import RECIPES
 
@@ -285,6 +307,75 @@ def test_a_full_disk_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pyt
     assert result.exit_code == 1
     assert "No space left on device" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+class _FullDisk:
+    """Files below these folders cannot be written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *folders: Path):
+        self.folders, self.write = folders, store.saving.atomic_write
+        monkeypatch.setattr("umpteen.store.saving.atomic_write", self)
+
+    def __call__(self, path: Path, *rest: Any) -> None:
+        if any(folder in path.parents for folder in self.folders):
+            raise OSError(28, "No space left on device")
+        self.write(path, *rest)
+
+
+@pytest.mark.parametrize("place", ["stages", "beside", "cache", "home", "temporary"])
+def test_a_model_that_cannot_be_saved_is_kept_elsewhere(
+    place: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: tmp_path / name for name in ("stages", "beside", "cache", "home", "temporary")}
+    for name in places:
+        if name not in ("stages", "cache"):
+            places[name].mkdir()
+    if place != "home":
+        places["cache"].mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(places["cache"]))
+    monkeypatch.setenv("HOME", str(places["home"]))
+    monkeypatch.setattr("tempfile.tempdir", str(places["temporary"]))
+    output = places["beside"] / "my  model"
+    before = list(places)[: list(places).index(place)]
+    words = ["train", data, "-o", output, "--checkpoint", places["stages"], *SMALL]
+    with monkeypatch.context() as patch:
+        _FullDisk(patch, output, *(places[name] for name in before))
+        result = run(*words, "--quiet")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "No space left on device" in result.stderr
+    assert f"its stages are kept in '{places['stages']}': the same command goes on" in result.stderr
+    kept = next(places[place].glob("my  model-unsaved-*"))
+    assert f"The trained model is kept in '{kept}'" in result.stderr
+    assert os.name == "nt" or kept.stat().st_mode & 0o777 == 0o700
+    assert not any(list(places[name].glob("*unsaved*")) for name in places if name != place)
+    assert any(places["stages"].glob("tree-0/*.safetensors"))
+    assert not output.exists()
+    command = result.stderr.partition("save it with: ")[2].partition(" (its stages")[0]
+    environment = os.environ | {"PYTHONPATH": str(Path(umpteen.__file__).parents[1])}
+    subprocess.run(shlex.split(command), env=environment, check=True)
+    assert umpteen.load(output).topk(["apple pear plum"], 1).names == [["fruit"]]
+    assert run(*words).exit_code == 0
+    assert not any(places["stages"].rglob("tree-0"))
+
+
+def test_a_model_that_fits_nowhere_is_told(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _FullDisk(monkeypatch, Path("/").absolute())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = run("train", data, "-o", tmp_path / "m", "--checkpoint", tmp_path / "stages", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "could not be kept elsewhere either" in result.stderr
+    assert "the same command goes on from there" in result.stderr
+    assert os.listdir(tmp_path) == ["stages"]
+
+
+def test_a_file_that_appears_in_the_way_of_a_model(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Terminal, "progress", lambda self: _StopsWhen(lambda: (tmp_path / "m").write_text("mine") < 0))
+    result = run("train", data, "-o", tmp_path / "m", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "is a file; choose another name" in result.stderr
+    assert (tmp_path / "m").read_text() == "mine"
+    assert umpteen.load(next(tmp_path.glob("m-unsaved-*"))).labels_
 
 
 def test_want_of_memory_is_exit_code_1(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,6 +444,8 @@ def test_an_interrupt_is_exit_code_130(data: Path, tmp_path: Path, monkeypatch: 
     early = run("train", data, "-o", tmp_path / "m", "--checkpoint", tmp_path / "stages", *SMALL)
     assert early.exit_code == 130
     assert "before a stage or an epoch was finished" in early.stderr
+    early = run("train", data, "-o", tmp_path / "m", "--checkpoint", data, *SMALL)
+    assert "before a stage or an epoch was finished" in early.stderr  # what else is in the folder is no stage
 
 
 def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -788,6 +881,19 @@ def test_info_tells_what_a_model_is(model: Path) -> None:
     assert "xr-linear" in shown
     assert "tree.leaf_size = 2" in shown
     assert "most children" in shown
+
+
+def test_info_verifies_every_byte_on_request(model: Path, tmp_path: Path) -> None:
+    assert "verified" not in run("info", model).stdout
+    assert json.loads(run("info", model, "--verify", "--json").stdout)["verified"] is True
+    assert "every byte is as it was saved" in run("info", model, "--verify").stdout
+    shutil.copytree(model, tmp_path / "m")
+    changed = next((tmp_path / "m").glob("tfidf-*"))
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused = run("info", tmp_path / "m", "--verify")
+    assert refused.exit_code == 1
+    assert "its content has changed since it was saved" in refused.stderr
 
 
 def test_info_tells_of_an_encoder_without_torch(neural_model: Path, encoder_folder: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 import umpteen
 from umpteen.features.encoder import Encoder
 from umpteen.nets import Network
+from umpteen.store import Run
 
 from .conftest import make_corpus
 
@@ -79,7 +80,7 @@ def test_another_encoder_under_the_same_name_begins_anew(encoder_folder: Path, t
         with torch.no_grad():
             encoder.model.get_input_embeddings().weight.mul_(scale)
         tokens = encoder.tokenize(texts)
-        keys.append(model._stages(tmp_path / "kept", ("net",), encoder, tokens).key)
-        again = model._stages(tmp_path / "kept", ("net",), encoder, tokens).key
+        keys.append(model._stages(Run(tmp_path / "kept"), ("net",), encoder, tokens).key)
+        again = model._stages(Run(tmp_path / "kept"), ("net",), encoder, tokens).key
         assert again == keys[-1]
     assert keys[0] != keys[1]

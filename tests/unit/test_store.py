@@ -412,13 +412,14 @@ json_values = st.recursive(
 @given(key=st.sampled_from(["format", "umpteen", "files", "recipe", "settings", "meta"]), value=json_values)
 def test_configs_that_lie(tmp_path, key, value):
     save(tmp_path / "model")
+    honest = (tmp_path / "model" / "config.json").read_bytes()
     damage(tmp_path / "model", **{key: value})
     try:
         store.read(tmp_path / "model")
     except BadModelFile:
         pass
     finally:
-        (tmp_path / "model" / "config.json").unlink()
+        (tmp_path / "model" / "config.json").write_bytes(honest)
 
 
 # --- full disks, crashes and other writers ---
@@ -471,9 +472,9 @@ def test_killed_at_every_step(tmp_path, is_new):
         outcomes.append(check(path) if store.is_model(path) else None)
         if finished:
             break
-        if is_new:
-            save(path, 1.0)  # a half-made folder is taken over
-            assert check(path) == 1.0
+        save(path, 1.0)  # a half-made folder is taken over
+        assert check(path) == 1.0
+        assert len(listing(path)) == 7  # and nothing of the killed save is left
         steps += 1
     assert steps > 10
     assert outcomes[0] == (None if is_new else 1.0)
@@ -580,14 +581,12 @@ def test_atomic_path_keeps_the_old_file_when_the_block_fails(tmp_path):
     assert os.listdir(tmp_path) == ["numbers.npy"]
 
 
-def test_atomic_path_removes_old_leftovers_only(tmp_path):
-    fresh, stale, other = (tmp_path / f".tmp-{i}-abcd-{name}" for i, name in enumerate(("a.txt", "a.txt", "b.txt")))
-    for leftover in (fresh, stale, other):
-        leftover.write_text("half")
-    for leftover in (stale, other):
-        os.utime(leftover, (0, 0))
+def test_atomic_path_leaves_other_files_alone(tmp_path):
+    mine = tmp_path / ".tmp-1-abcd-a.txt"
+    mine.write_text("mine")
+    os.utime(mine, (0, 0))
     atomic.atomic_write(tmp_path / "a.txt", "new")
-    assert sorted(os.listdir(tmp_path)) == sorted([fresh.name, other.name, "a.txt"])
+    assert sorted(os.listdir(tmp_path)) == [mine.name, "a.txt"]
 
 
 def test_missing_parent_is_explained(tmp_path):
@@ -598,15 +597,23 @@ def test_missing_parent_is_explained(tmp_path):
 # --- checkpoints ---
 
 
+def stages_in(path: Path) -> list[str]:
+    return sorted(file.name.rpartition("-")[0] for file in path.glob("*.safetensors"))
+
+
 def test_checkpoint_stages(tmp_path):
     checkpoint = store.Checkpoint(tmp_path / "run", key="k1")
     assert not checkpoint.has("tree")
     with pytest.raises(BadModelFile, match="no stage 'tree'"):
         checkpoint.load("tree")
     checkpoint.save("tree", {"parents": np.arange(5)})
-    (tmp_path / "run" / ".tmp-1-ab-level.0.safetensors").write_text("half")
     checkpoint.save("level.0", {"w": np.ones(2)})
-    assert sorted(os.listdir(tmp_path / "run")) == ["level.0.safetensors", "tree.safetensors"]
+    checkpoint.save("underway", {"w": np.ones(2)})
+    checkpoint.save("underway", {"w": np.zeros(2)})
+    assert checkpoint.load("underway")["w"].sum() == 0
+    checkpoint.drop("underway")
+    checkpoint.drop("underway")
+    assert stages_in(tmp_path / "run") == ["level.0", "tree"]
     np.testing.assert_array_equal(checkpoint.load("tree")["parents"], np.arange(5))
     assert checkpoint.load("tree", mmap=False)["parents"].flags.writeable
     with pytest.raises(BadInput, match=r"\.\./x"):
@@ -618,14 +625,20 @@ def test_checkpoint_stages(tmp_path):
 
 def test_stale_and_damaged_stages_count_as_absent(tmp_path):
     store.Checkpoint(tmp_path, key="k1").save("tree", {"parents": np.arange(5)})
+    path = next(tmp_path.glob("tree-*"))
     other = store.Checkpoint(tmp_path, key="k2")
     assert not other.has("tree")
-    with pytest.raises(BadModelFile, match="other settings or data"):
-        other.load("tree")
-    os.truncate(tmp_path / "tree.safetensors", 70)
-    assert not store.Checkpoint(tmp_path, key="k1").has("tree")
     other.save("tree", {"parents": np.arange(3)})
     assert other.has("tree")
+    assert store.Checkpoint(tmp_path, key="k1").has("tree")
+    stolen = next(file for file in tmp_path.glob("tree-*") if file != path)
+    stolen.write_bytes(path.read_bytes())
+    with pytest.raises(BadModelFile, match="other settings or data"):
+        other.load("tree")
+    os.truncate(path, 70)
+    assert not store.Checkpoint(tmp_path, key="k1").has("tree")
+    store.Checkpoint(tmp_path, key="k1").save("tree", {"parents": np.arange(3)})
+    assert store.Checkpoint(tmp_path, key="k1").has("tree")
 
 
 def test_fingerprint_tells_data_apart():

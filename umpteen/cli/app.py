@@ -185,11 +185,12 @@ def info(
     model: ModelFolder,
     as_json: AsJson = False,
     tree: Annotated[bool, typer.Option("--tree", help="Show the levels of the label tree.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with the digest saved with it.")] = False,
 ) -> None:
     """Print what a saved model is."""
     from umpteen.cli.inspection import info as run
 
-    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree)
+    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
 
 
 @app.command()
@@ -284,7 +285,7 @@ def _terminal(quiet: bool = False) -> Any:
 def _sentence(error: BaseException, command: str | None) -> str:
     if isinstance(error, MemoryError):
         return _want_of_memory(error, command)
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).splitlines()).strip() or type(error).__name__  # blanks in a path are part of it
 
 
 def _want_of_memory(error: MemoryError, command: str | None) -> str:

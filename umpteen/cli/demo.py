@@ -13,10 +13,10 @@ from typing import Any
 
 from umpteen.cli.benchmark import measure, own_settings
 from umpteen.cli.terminal import Terminal, printable
-from umpteen.cli.training import check_target
 from umpteen.data import Dataset, load_demo
 from umpteen.engine import Progress, silent
 from umpteen.features.locate import MINILM
+from umpteen.store import check_output
 
 LINEAR, NEURAL = "xr-linear", "xr-transformer"
 
@@ -58,7 +58,9 @@ _COLUMNS = {
 
 def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
     """Show what the library does, from data to a saved model."""
-    check_target(output)
+    from umpteen.models.rescue import save_or_rescue
+
+    check_output(output)
     train = load_demo("train")
     test = load_demo("test")
     terminal.note(
@@ -75,7 +77,7 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
         title="On the test part, in %",
     )
     _tag(models[-1], terminal)
-    models[-1].save(output)
+    save_or_rescue(models[-1], output)
     terminal.note(
         f"Saved in {output}. Next:\n"
         f'  echo "play chess against the computer" | umpteen predict {output}\n'

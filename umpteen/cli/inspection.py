@@ -13,17 +13,20 @@ from umpteen.config import EncodedConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
 
-def info(path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False) -> None:
-    """Print what a saved model is."""
+def info(
+    path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False, verify: bool = False
+) -> None:
+    """Print what a saved model is; with ``verify`` every byte is compared with its digest."""
     import umpteen
     from umpteen import store
 
-    model, stored = umpteen.load(path), store.read(path)
+    model, stored = umpteen.load(path, verify="full" if verify else "arrays"), store.read(path)
     facts = {
         **model.describe(),
         "size_on_disk": stored.size,
         "format": stored.config["format"],
         "umpteen": stored.config["umpteen"],
+        **({"verified": True} if verify else {}),
     }
     levels = tree_levels(model) if with_tree else []
     if as_json:
@@ -113,6 +116,8 @@ def _first_line(recipe: type) -> str:
 
 
 def _shown(key: str, value: Any) -> str:
+    if key == "verified":
+        return "every byte is as it was saved"
     if key in ("size_on_disk", "bytes"):
         return megabytes(value)
     if isinstance(value, dict):

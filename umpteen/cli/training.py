@@ -5,14 +5,13 @@ Knows nothing about how a recipe learns.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, duration, megabytes
 from umpteen.data import Dataset, read
-from umpteen.errors import BadInput
+from umpteen.store import Run
 
 
 class Interrupted(KeyboardInterrupt):
@@ -31,12 +30,14 @@ def train(
 ) -> None:
     """Train a model on the train split of ``data`` and save it in ``output``."""
     from umpteen.models import create
+    from umpteen.models.rescue import save_or_rescue
+    from umpteen.models.training import check_places
 
     model = create(recipe, settings)  # a wrong setting is told before anything is read
     for key, why in model.config.idle.items():
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
             terminal.note(f"{key} changes nothing: {why}")
-    check_target(output)
+    check_places(model.config, checkpoint, output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
     X = rows_of(dataset)
@@ -46,7 +47,7 @@ def train(
         with terminal.progress() as progress:
             where = None if checkpoint is None else str(checkpoint)
             model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
-        model.save(output)
+        save_or_rescue(model, output, checkpoint)
     except KeyboardInterrupt as error:
         raise Interrupted(_what_is_kept(checkpoint)) from error
     seconds, size = duration(time.perf_counter() - begun), megabytes(size_of(output))
@@ -58,34 +59,14 @@ def rows_of(dataset: Dataset) -> Any:
     return dataset.X if dataset.X is not None else dataset.texts
 
 
-def check_target(folder: Path) -> None:
-    """Refuse a folder that cannot take a model before time is spent on training one."""
-    if folder.is_dir():
-        _refuse_foreign(folder)
-    elif folder.exists():
-        raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise BadInput(f"a model cannot be saved in '{folder}': '{there}' is not a folder you may write to")
-
-
 def size_of(folder: Path) -> int:
     """Return the bytes of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _refuse_foreign(folder: Path) -> None:
-    from umpteen.store import is_model
-
-    names = os.listdir(folder)
-    from_a_killed_save = any(name.startswith(".tmp-") or name.endswith(".safetensors") for name in names)
-    if names and not from_a_killed_save and not is_model(folder):
-        raise BadInput(f"'{folder}' is not empty and holds no umpteen model; choose a new folder or empty it")
-
-
 def _what_is_kept(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
-    if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
+    if not Run(checkpoint).is_begun:
         return "Interrupted before a stage or an epoch was finished; the same command starts again."
     return f"Interrupted; finished stages are kept in {checkpoint}: the same command resumes from there."

@@ -70,10 +70,10 @@ def _refuse_foreign(key: str, recipe: str) -> None:
         raise BadConfig(f"{recipe} has no setting '{key}'; those that have are {', '.join(having)}")
 
 
-def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Model:
-    """Open a saved model of any recipe."""
+def load(path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Model:
+    """Open a saved model of any recipe; see ``Model.load``."""
     stored = store.read(path, mmap=mmap)
     recipe = stored.config["recipe"]
     if recipe not in RECIPES:
         raise BadModelFile(f"'{path}' holds a model of the unknown recipe {recipe!r}; upgrade umpteen to open it")
-    return RECIPES[recipe]._from_stored(stored)
+    return RECIPES[recipe]._from_stored(stored, verify)

@@ -38,7 +38,7 @@ from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
-from umpteen.models.training import Training, clear_stages, settled
+from umpteen.models.training import Training, begin_run, settled
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
@@ -140,11 +140,12 @@ class Model(Contract, Answers):
             Called as ``progress(stage, done, total)``.
         checkpoint
             A folder for finished stages: the same call after an interruption goes on where it stopped. The
-            stages are kept until ``save`` has written the model.
+            stages are kept until ``save`` has written the model. Trainings may share it.
         """
+        run = None if checkpoint is None else begin_run(self.config, checkpoint)
         matrix, targets = read_targets(Y, label_names)
-        self._take(self._trained(readable(X), matrix, targets, tree, progress, checkpoint))
-        self._checkpoint = checkpoint
+        self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
+        self._checkpoint = run
         return self
 
     def _trained(
@@ -260,24 +261,38 @@ class Model(Contract, Answers):
 
         The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
         """
+        self._write(path)
+        if getattr(self, "_checkpoint", None) is not None:
+            self._checkpoint.clear()
+            self._checkpoint = None
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
         self._check_fitted()
         parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_)
         folder.write(path, parts)
-        if getattr(self, "_checkpoint", None) is not None:
-            clear_stages(self._checkpoint)
-            self._checkpoint = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
-        """Open a saved model; with ``mmap`` weights stay on disk until they are used."""
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:
+        """Open a saved model.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        mmap
+            Weights stay on disk until they are used.
+        verify
+            ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
+            reads every byte and compares it with the digest that was saved.
+        """
         stored = store.read(path, mmap=mmap)
         if stored.config["recipe"] != cls.recipe:
             raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
-        return cls._from_stored(stored)
+        return cls._from_stored(stored, verify)
 
     @classmethod
-    def _from_stored(cls, stored: store.Stored) -> Self:
-        parts = folder.read(stored, cls.config_class)
+    def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
+        parts = folder.read(stored, cls.config_class, verify=verify)
         model = cls.from_config(parts.config)
         model._take(parts)
         return model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import scipy.sparse as sp
@@ -16,7 +15,7 @@ from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import is_texts, readable
 from umpteen.models.training import FINETUNING, tree_arrays
-from umpteen.store import Checkpoint, fingerprint
+from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 
 _BY_MACHINE = {  # settings that say how the work is done here, not what comes out
@@ -53,7 +52,7 @@ class EncodedModel(Model):
         return X
 
     def _stages(
-        self, checkpoint: Any, nouns: Sequence[str], encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
+        self, checkpoint: Run | None, nouns: Sequence[str], encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
         tree: LabelTree | None = None,
     ) -> Checkpoint | None:  # fmt: skip
         """Return where the stages of the encoder lie, under a key of all that decides them."""
@@ -68,4 +67,4 @@ class EncodedModel(Model):
         given = () if tree is None else tree_arrays(tree).values()
         weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())  # a name may change its mind
         key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
-        return Checkpoint(Path(checkpoint, FINETUNING), key)
+        return checkpoint.part(FINETUNING, key)

@@ -17,12 +17,14 @@ import numpy as np
 from umpteen import store
 from umpteen.config import EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.data.labels import Labels
-from umpteen.errors import BadInput, BadModelFile, MissingExtra
+from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.features.tfidf import Tfidf
 from umpteen.heads import DenseHead, LinearTree
 from umpteen.models.inputs import Targets
 from umpteen.models.training import tree_arrays, tree_from
 from umpteen.tree import LabelTree
+
+VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
 
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
@@ -93,7 +95,9 @@ class SavedEncoder:
             return room.Encoder.from_folder(self.folder, self.config)
         with TemporaryDirectory() as folder:  # another model was saved in its place, or it was moved
             for name, content in self.files().items():
-                Path(folder, name).write_bytes(content)
+                path = Path(folder, store.check_name(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             return room.Encoder.from_folder(folder, self.config)
 
 
@@ -175,14 +179,25 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
     store.write(path, config=config, arrays=arrays, labels=parts.targets.names, extra=extra)
 
 
-def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig) -> Parts:
-    """Return the parts of an open folder."""
+def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig, *, verify: str = "arrays") -> Parts:
+    """Return the parts of an open folder, checked as ``verify`` says."""
+    if verify not in VERIFY:
+        raise BadInput(f"verify must be one of {', '.join(VERIFY)}, but is {verify!r}{nearest(str(verify), VERIFY)}")
+    if verify == "full":
+        stored.verify()
     try:
-        return _parts(stored, stored.config["meta"], config_class)
+        parts = _parts(stored, stored.config["meta"], config_class)
+        if verify != "none":
+            check_arrays(parts)
+        return parts
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise BadModelFile(f"'{stored.path}' is not a whole umpteen model ({error}); save it again") from error
+
+
+def check_arrays(parts: Parts) -> None:
+    """Refuse arrays whose content would lead a kernel astray."""
 
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[ModelConfig]) -> Parts:

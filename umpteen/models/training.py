@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen import __version__
-from umpteen.config import ModelConfig, NetModelConfig, to_dict
+from umpteen.config import EncodedConfig, ModelConfig, NetModelConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.heads import LinearTree, settle, train
-from umpteen.store import Checkpoint, fingerprint
+from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
 
 AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
@@ -44,7 +42,7 @@ class Training:
     given: LabelTree | None = None
     name_vectors: sp.csr_matrix | None = None
     progress: Progress = silent
-    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint: Run | None = None
 
     def heads(self) -> list[LinearTree]:
         """Train every tree."""
@@ -83,7 +81,7 @@ class Training:
     def _stages(self, number: int) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        return Checkpoint(Path(self.checkpoint, _TREE.format(number)), self.key)
+        return self.checkpoint.part(_TREE.format(number), self.key)
 
     @cached_property
     def key(self) -> str:
@@ -124,13 +122,21 @@ def uses_words(config: NetModelConfig, n_labels: int) -> bool:
     return config.ranker or len(network_levels(n_labels, config.net)) > 1
 
 
-def clear_stages(checkpoint: str | os.PathLike[str]) -> None:
-    """Remove the stages of fine-tuning and of every tree, and the folder if nothing else is in it."""
-    folder = Path(checkpoint)
-    for stages in (folder / FINETUNING, *folder.glob(_TREE.format("*"))):
-        Checkpoint(stages).clear()
-    with suppress(OSError):
-        folder.rmdir()
+def check_places(
+    config: ModelConfig, checkpoint: str | os.PathLike[str] | None, output: str | os.PathLike[str] | None = None
+) -> None:
+    """Refuse folders that cannot take the stages of a training or its model, before time is spent on it."""
+    if output is not None:
+        check_output(output)
+    if checkpoint is not None:
+        parts = [_TREE.format(number) for number in range(config.trees)]
+        check_checkpoint(checkpoint, [*parts, *([FINETUNING] if isinstance(config, EncodedConfig) else [])], output)
+
+
+def begin_run(config: ModelConfig, checkpoint: str | os.PathLike[str]) -> Run:
+    """Return the checkpoint of a training, in a folder that can take its stages."""
+    check_places(config, checkpoint)
+    return Run(checkpoint)
 
 
 def label_vectors(

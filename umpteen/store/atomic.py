@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +21,6 @@ except ImportError:  # Windows
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY = ".tmp-"
-_STALE_AFTER = 3600.0  # seconds without a write before a temporary file counts as left by a killed run
 
 
 class SaveFailed(UmpteenError, OSError):
@@ -47,11 +44,12 @@ def explained(target: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str], temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary name to write to; when the block ends well, it becomes ``path``.
 
     The temporary file lies in the same folder and has the same ending, so writers that look at the
-    ending work. If the block fails, the temporary file is removed and ``path`` keeps what it had.
+    ending work, unless another name is given. If the block fails, the temporary file is removed and ``path``
+    keeps what it had.
 
     Examples
     --------
@@ -63,8 +61,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     array([0, 1, 2])
     """
     path = Path(path)
-    _remove_stale(path)
-    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+    if temporary is None:
+        temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     try:
         yield temporary
         with explained(path):
@@ -76,7 +74,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.unlink(temporary)
 
 
-def atomic_write(path: str | os.PathLike[str], content: str | Buffer | Iterable[Buffer]) -> None:
+def atomic_write(
+    path: str | os.PathLike[str], content: str | Buffer | Iterable[Buffer], temporary: Path | None = None
+) -> None:
     """Write text (as UTF-8), bytes or a series of them to ``path``, whole or not at all.
 
     Examples
@@ -90,7 +90,7 @@ def atomic_write(path: str | os.PathLike[str], content: str | Buffer | Iterable[
     if isinstance(content, str):
         content = content.encode()
     parts = [content] if isinstance(content, Buffer) else content
-    with explained(path), atomic_path(path) as temporary, open(temporary, "xb") as file:
+    with explained(path), atomic_path(path, temporary) as written, open(written, "xb") as file:
         for part in parts:
             file.write(part)
 
@@ -106,30 +106,33 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which dies with the process: one writer at a time.
+def locked(folder: Path) -> Iterator[bool]:
+    """Hold the folder's lock, which dies with the process: one writer at a time; say whether the folder is still there.
 
     Where folders cannot be locked (Windows, some network file systems) writers are not kept apart.
     """
     if fcntl is None:
-        yield
+        yield folder.is_dir()
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
     try:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield _is_at(descriptor, folder)
     finally:
         os.close(descriptor)
 
 
-def remove(path: Path) -> None:
-    """Remove a file or folder if that is possible now; a later save tries again."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Say whether an open file or folder still has this path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _sync_file(path: Path) -> None:
@@ -138,14 +141,3 @@ def _sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove temporary files of this name that nobody has written to for an hour."""
-    oldest = time.time() - _STALE_AFTER
-    with suppress(OSError):
-        for entry in os.scandir(path.parent):
-            if entry.name.startswith(TEMPORARY) and entry.name.endswith(f"-{path.name}"):
-                with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                        os.unlink(entry)

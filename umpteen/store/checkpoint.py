@@ -1,25 +1,40 @@
 """Stages of a long training run, kept so that it can go on where it stopped.
 
+    stages/tree-0/tree-<mark>.safetensors         a stage; the mark is a digest of all that the stage depends on
+    stages/tree-0/.umpteen-stages-<mark>          which files that run has written there
+    stages/.umpteen-made                          the folder was made for stages
+
+Runs with other data or settings have other marks, so they may share a folder: each reads, replaces and removes what it
+has listed itself. A folder is removed if it was made here and nothing else is in it.
+
 Knows stages by name; what they hold, and which comes first, is the recipe's business.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.atomic import TEMPORARY, explained, locked, remove
+from umpteen.store.atomic import explained, locked
+from umpteen.store.journal import Journal, is_temporary, temporary_for
+from umpteen.store.names import is_plain, open_inside, remove_inside
 from umpteen.store.tensors import ARRAYS, Tensors, contents, decode, raw_bytes, save_tensors
 
 _STAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_JOURNAL = ".umpteen-stages-{}"
+_MADE = ".umpteen-made"
+_MANY_TRIES = 100
 
 
 class Checkpoint:
@@ -30,6 +45,7 @@ class Checkpoint:
     folder : where the stages lie; it is created by the first ``save``.
     key : what the stages depend on, as ``fingerprint(settings, data)`` gives it. Stages saved under
         another key count as absent.
+    root : a folder above it that is created and removed with it.
 
     Examples
     --------
@@ -41,9 +57,11 @@ class Checkpoint:
     (True, False)
     """
 
-    def __init__(self, folder: str | os.PathLike[str], key: str = "") -> None:
-        self.folder = Path(folder)
-        self.key = key
+    def __init__(self, folder: str | os.PathLike[str], key: str = "", root: Path | None = None) -> None:
+        self.folder, self.key = Path(folder), key
+        self._places = [self.folder] if root is None else [root, self.folder]
+        self._mark = fingerprint(key)[:16]
+        self._token = secrets.token_hex(8)
 
     def has(self, stage: str) -> bool:
         """Say whether the stage was finished under this key and can be read."""
@@ -55,10 +73,11 @@ class Checkpoint:
 
     def load(self, stage: str, *, mmap: bool = True) -> Tensors:
         """Return a stage's arrays, mapped (read-only) or in memory."""
-        path = self._path(stage)
+        path = self.folder / self._file(stage)
         try:
-            arrays, metadata = decode(contents(path, mmap=mmap), path)
-        except FileNotFoundError:
+            with open_inside(self.folder, path.name) as file:
+                arrays, metadata = decode(contents(file, mmap=mmap), path)
+        except (FileNotFoundError, NotADirectoryError):
             raise BadModelFile(f"'{self.folder}' has no stage '{stage}'; run that stage first") from None
         except OSError as error:
             raise BadModelFile(f"'{path}' cannot be read: {error}; check its permissions") from error
@@ -68,36 +87,101 @@ class Checkpoint:
 
     def save(self, stage: str, arrays: dict[str, np.ndarray]) -> None:
         """Keep a stage, whole or not at all; what a killed run left behind is removed."""
-        path = self._path(stage)
-        with explained(path):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with locked(self.folder):
-                self._sweep()
-                save_tensors(path, arrays, {"key": self.key})
+        name, temporary = self._file(stage), temporary_for("", self._token)
+        path, journal = self.folder / name, self._journal
+        with explained(path), self._made():
+            if os.path.lexists(path) and name not in journal.names():
+                raise BadInput(f"'{path}' is in the way and was not written by this training; move it elsewhere")
+            journal.sweep()
+            journal.add([temporary, name])
+            save_tensors(path, arrays, {"key": self.key}, self.folder / temporary)
 
     def drop(self, stage: str) -> None:
         """Remove a stage that is not needed any more, if it is there."""
-        remove(self._path(stage))
+        name = self._file(stage)
+        if name in self._journal.names():
+            remove_inside(self.folder, name)
 
     def clear(self) -> None:
-        """Remove every stage, of any key, and the folder if nothing else is in it."""
-        if not self.folder.is_dir():
-            return
-        with locked(self.folder):
-            self._sweep()
-            for path in self.folder.glob(f"*{ARRAYS}"):
-                remove(path)
-        with suppress(OSError):
-            self.folder.rmdir()
+        """Remove the stages that were saved under this key, and the folders that were made for them, if empty."""
+        if self.folder.is_dir():
+            with locked(self.folder):
+                self._journal.settle()
+        for folder in reversed(self._places):
+            _unmake(folder)
 
-    def _path(self, stage: str) -> Path:
+    @property
+    def _journal(self) -> Journal:
+        return Journal(self.folder, _JOURNAL.format(self._mark), self._is_ours)
+
+    def _is_ours(self, name: str) -> bool:
+        return "/" not in name and (is_temporary(name) or (is_plain(name) and name.endswith(f"-{self._mark}{ARRAYS}")))
+
+    def _file(self, stage: str) -> str:
         if not _STAGE.fullmatch(stage):
             raise BadInput(f"a stage is named by letters, digits, '_', '-' and '.', but is {stage!r}; rename it")
-        return self.folder / f"{stage}{ARRAYS}"
+        return f"{stage}-{self._mark}{ARRAYS}"
 
-    def _sweep(self) -> None:
-        for path in self.folder.glob(f"{TEMPORARY}*{ARRAYS}"):
-            remove(path)
+    @contextmanager
+    def _made(self) -> Iterator[None]:
+        """Hold the lock of the folder, which is made if it is not there: another run may be removing it."""
+        for _ in range(_MANY_TRIES):
+            for folder in self._places:
+                _make(folder)
+            with ExitStack() as lock:
+                if lock.enter_context(locked(self.folder)):
+                    yield
+                    return
+        raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(self.folder))
+
+
+class Run:
+    """The checkpoint of one training: it hands out the places of its parts, and removes what they hold.
+
+    Parameters
+    ----------
+    folder : where the parts' folders lie.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()  # the working folder may change before the end
+        self._parts: list[Checkpoint] = []
+
+    def part(self, name: str, key: str) -> Checkpoint:
+        """Return where the stages of a part lie, under a key of all that decides them."""
+        self._parts.append(Checkpoint(self.folder / name, key, self.folder))
+        return self._parts[-1]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any training has kept stages in the folder."""
+        return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
+
+    def clear(self) -> None:
+        """Remove the stages of this training; those of others stay."""
+        for part in self._parts:
+            part.clear()
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and note in it that it was made here."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return
+    with suppress(OSError):
+        (folder / _MADE).touch(exist_ok=False)
+
+
+def _unmake(folder: Path) -> None:
+    """Remove a folder that was made here if nothing else is in it."""
+    with suppress(OSError):
+        if os.listdir(folder) == [_MADE]:
+            os.unlink(folder / _MADE)
+            try:
+                folder.rmdir()
+            except OSError:  # another run has begun to use it
+                (folder / _MADE).touch()
 
 
 def fingerprint(*parts: Any) -> str:

@@ -6,95 +6,34 @@
     encoder-<digest>/...               a folder of files that keep their names
 
 Every file but ``config.json`` carries a digest of its content in its name, so a new version never touches an
-old one. A save writes the new files, makes them durable, replaces ``config.json`` in one step and only then
-removes what it no longer names: killed at any moment, it leaves the old model or the new one. While it
-runs, both lie on the disk.
+old one. How a folder is written is told in ``saving``; this file reads it, and trusts nothing in it.
 
 Knows nothing about what the arrays mean.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from umpteen import __version__
-from umpteen.errors import BadInput, BadModelFile, nearest
-from umpteen.store.atomic import TEMPORARY, Buffer, atomic_write, explained, locked, remove, sync_folder
-from umpteen.store.labels import format_labels, parse_labels
-from umpteen.store.tensors import ARRAYS, Tensors, contents, damaged, decode, encode, parse_json, total
+from umpteen.errors import BadModelFile, nearest
+from umpteen.store.labels import parse_labels
+from umpteen.store.names import check_tree, open_inside, read_inside
+from umpteen.store.table import CONFIG, LABELS, check_files, holds_arrays, stored_names
+from umpteen.store.tensors import ARRAYS, Tensors, contents, damaged, decode, parse_json
 
 FORMAT = 1  # raise it when an older umpteen could misread a new folder, and add the step to UPGRADES
 
 # UPGRADES[n] turns a config of format n into one of format n + 1.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
-CONFIG = "config.json"
-LABELS = "labels.txt"
-
-_OURS = re.compile(r".+-[0-9a-f]{16}(\.[^-]*)?")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-_RESERVED = ("format", "umpteen", "files")
 _MANY_READS = 20
-
-
-def write(
-    path: str | os.PathLike[str],
-    *,
-    config: Mapping[str, Any],
-    arrays: Mapping[str, Mapping[str, np.ndarray]],
-    labels: Sequence[str] | None = None,
-    extra: Mapping[str, bytes] | None = None,
-) -> None:
-    """Save a model folder, replacing the model that is there, if any, in one step.
-
-    Parameters
-    ----------
-    path : the folder; it is created, with its parents, if it is not there.
-    config : ``recipe``, ``settings`` and ``meta``: plain JSON values. ``format``, ``umpteen`` (the version)
-        and ``files`` are added.
-    arrays : for each file, by its name without ending, its arrays by name.
-    labels : label names, in column order.
-    extra : other files by name. Files named ``folder/file`` keep their names in a folder of their own.
-
-    Raises
-    ------
-    BadInput : the folder holds something that is not an umpteen model, or the config is not plain JSON.
-    SaveFailed : the disk is full or read-only; the old model, if any, is unchanged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model = f"{folder}/model"
-    ...     write(model, config={"recipe": "toy"}, arrays={"weights": {"w": np.ones(2)}}, labels=["a"])
-    ...     stored = read(model)
-    ...     stored.config["recipe"], stored.labels, stored.arrays("weights")["w"].tolist()
-    ('toy', ['a'], [1.0, 1.0])
-    """
-    folder = Path(path)
-    files = _collect(arrays, labels, extra or {})
-    names = _stored_names(files)
-    text = _document(config, {name: {"file": names[name], "bytes": total(files[name])} for name in files})
-    with explained(folder):
-        is_new = _claim(folder)
-        try:
-            with locked(folder):
-                _refuse_foreign(folder)
-                _replace(folder, {names[name]: parts for name, parts in files.items()}, text)
-        finally:
-            if is_new:
-                with suppress(OSError):
-                    folder.rmdir()  # only if nothing was written
+MOST_CONFIG = 64 * 2**20  # bytes of config.json: a table of files and settings takes a few thousand
 
 
 def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
@@ -133,6 +72,14 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     return True
 
 
+def named(folder: Path) -> list[str]:
+    """Return the files that the folder's config.json names, which is one of ours; none if there is no config.json."""
+    if not os.path.lexists(folder / CONFIG):
+        return []
+    document = _check_config(parse_json(_config_bytes(folder), folder / CONFIG), folder)
+    return [file for file, _ in check_files(document["files"], folder).values()]
+
+
 class Stored:
     """An open model folder: one version of it, whatever is saved there later.
 
@@ -145,14 +92,14 @@ class Stored:
     def __init__(self, folder: Path, content: bytes, *, mmap: bool) -> None:
         self.path = folder
         self.config = _upgrade(_check_config(parse_json(content, folder / CONFIG), folder), folder)
-        self._files = _check_files(self.config.pop("files"), folder)
+        self._files = check_files(self.config.pop("files"), folder)
         self._raw = {
-            name: _open(folder / file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
+            name: open_file(folder, file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
         }
         self._tensors = {
             name.removesuffix(ARRAYS): decode(raw, folder / self._files[name][0])[0]
             for name, raw in self._raw.items()
-            if _holds_arrays(name)
+            if holds_arrays(name)
         }
 
     def arrays(self, stem: str) -> Tensors:
@@ -176,7 +123,7 @@ class Stored:
     @property
     def extra(self) -> list[str]:
         """Names of the other files."""
-        return [name for name in self._files if not (name == LABELS or _holds_arrays(name))]
+        return [name for name in self._files if not (name == LABELS or holds_arrays(name))]
 
     def content(self, name: str) -> bytes:
         """Return the content of another file."""
@@ -185,10 +132,12 @@ class Stored:
         return self._raw[name].tobytes()
 
     def folder(self, name: str) -> Path:
-        """Return where the files saved as ``name/...`` lie."""
+        """Return where the files saved as ``name/...`` lie; links that leave it are refused."""
         for saved, (file, _) in self._files.items():
             if saved.startswith(f"{name}/"):
-                return self.path / PurePosixPath(file).parts[0]
+                folder = self.path / PurePosixPath(file).parts[0]
+                check_tree(folder)
+                return folder
         raise BadModelFile(f"model '{self.path}' has no folder '{name}'")
 
     def inside(self, name: str) -> dict[str, np.ndarray]:
@@ -202,131 +151,10 @@ class Stored:
 
     def verify(self) -> None:
         """Read every byte and compare it with the digest in its file's name."""
-        expected = _stored_names({name: [raw.data] for name, raw in self._raw.items()})
+        expected = stored_names({name: [raw.data] for name, raw in self._raw.items()})
         for name, (file, _) in self._files.items():
             if expected[name] != file:
                 raise damaged(self.path / file, "its content has changed since it was saved")
-
-
-def _collect(
-    arrays: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str] | None, extra: Mapping[str, bytes]
-) -> dict[str, list[Buffer]]:
-    """Gather every file by its plain name, as parts that need not be joined."""
-    files: dict[str, list[Buffer]] = {f"{stem}{ARRAYS}": encode(tensors) for stem, tensors in arrays.items()}
-    if labels is not None:
-        files[LABELS] = [format_labels(labels)]
-    for name, content in extra.items():
-        if name in files or name == CONFIG or _holds_arrays(name):
-            raise BadInput(f"an extra file cannot be called '{name}', the model needs that name; rename it")
-        files[name] = [content]
-    for name in files:
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"a file is named by letters, digits, '_', '-' and '.', but is {name!r}; rename it")
-    return files
-
-
-def _holds_arrays(name: str) -> bool:
-    return name.endswith(ARRAYS) and "/" not in name
-
-
-def _stored_names(files: Mapping[str, Sequence[Buffer]]) -> dict[str, str]:
-    """Give every file its name on disk: a digest before the ending, or on the folder it lies in."""
-    digests = {name: _digest(parts) for name, parts in files.items()}
-    names = {}
-    for name, digest in digests.items():
-        top, slash, rest = name.partition("/")
-        if slash:
-            inside = [other for other in sorted(files) if other.startswith(f"{top}/")]
-            folder_digest = _digest(f"{other} {digests[other]}\n".encode() for other in inside)
-            names[name] = f"{top}-{folder_digest}/{rest}"
-        else:
-            stem, dot, ending = name.partition(".")
-            names[name] = f"{stem}-{digest}{dot}{ending}"
-    return names
-
-
-def _digest(parts: Iterable[Buffer]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()[:16]
-
-
-def _document(config: Mapping[str, Any], files: Mapping[str, Any]) -> str:
-    """Return the text of config.json."""
-    taken = [key for key in _RESERVED if key in config]
-    if taken:
-        raise BadInput(f"the config must not hold {', '.join(taken)}: the store adds them; remove them")
-    document = {"format": FORMAT, "umpteen": __version__, "recipe": "", "settings": {}, "meta": {}, **config}
-    try:
-        return json.dumps({**document, "files": files}, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"the config must be plain JSON: {error}; convert arrays and numbers first") from None
-
-
-def _claim(folder: Path) -> bool:
-    """Make sure the folder is there, and say whether it was made now."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        if folder.is_dir():  # another writer may have made it just now
-            return False
-        raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name") from None
-    return True
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Refuse a folder with files of somebody else, unless a model already lives there."""
-    entries = os.listdir(folder)
-    if is_model(folder) if CONFIG in entries else all(_is_ours(entry) for entry in entries):
-        return
-    raise BadInput(
-        f"'{folder}' is not empty and holds no umpteen model, so it is left alone; "
-        "choose a new folder or empty this one first"
-    )
-
-
-def _replace(folder: Path, files: Mapping[str, Sequence[Buffer]], document: str) -> None:
-    """Write the files beside the old ones, then let config.json name them."""
-    _sweep(folder)
-    try:
-        for name, parts in files.items():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not _holds(target, parts):
-                atomic_write(target, parts)
-        for below in {parent for name in files for parent in (folder / name).parents}:
-            if folder in below.parents:
-                sync_folder(below)
-        sync_folder(folder)
-        atomic_write(folder / CONFIG, document)
-    finally:
-        _sweep(folder)
-
-
-def _holds(target: Path, parts: Sequence[Buffer]) -> bool:
-    """Say whether the file is there with this content; a mapped file cannot be replaced everywhere."""
-    return (
-        target.is_file()
-        and target.stat().st_size == total(parts)
-        and _digest([contents(target, mmap=True).data]) == _digest(parts)
-    )
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a killed or an earlier save left and config.json does not name."""
-    kept = set()
-    if (folder / CONFIG).exists():
-        document = parse_json(_config_bytes(folder), folder / CONFIG)
-        kept = {PurePosixPath(file).parts[0] for file, _ in _check_files(document["files"], folder).values()}
-    for entry in os.listdir(folder):
-        if entry not in kept and _is_ours(entry):
-            remove(folder / entry)
-
-
-def _is_ours(entry: str) -> bool:
-    """Say whether only a save gives such a name."""
-    return entry.startswith(TEMPORARY) or _OURS.fullmatch(entry) is not None
 
 
 def _config_bytes(folder: Path) -> bytes:
@@ -334,7 +162,7 @@ def _config_bytes(folder: Path) -> bytes:
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise BadModelFile(f"model folder '{folder}' {what}; check the path")
     try:
-        return (folder / CONFIG).read_bytes()
+        return read_inside(folder, CONFIG, MOST_CONFIG)
     except FileNotFoundError:
         raise BadModelFile(
             f"'{folder}' is no umpteen model: it has no {CONFIG}; check the path, or save the model again "
@@ -372,19 +200,11 @@ def _upgrade(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_files(table: dict[str, Any], folder: Path) -> dict[str, tuple[str, int]]:
-    """Check the table of files; none may lie outside the folder."""
-    files = {}
-    for name, entry in table.items():
-        file, size = (entry.get("file"), entry.get("bytes")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(file, str) or not _NAME.fullmatch(file) or type(size) is not int or size < 0:
-            raise damaged(folder / CONFIG, f"its entry for the file '{name}' is not valid")
-        files[name] = (file, size)
-    return files
-
-
-def _open(path: Path, size: int, *, mmap: bool) -> np.ndarray:
-    raw = contents(path, mmap=mmap)
+def open_file(folder: Path, name: str, size: int, *, mmap: bool) -> np.ndarray:
+    """Return the bytes of a file of the folder, which has the size that was saved."""
+    with open_inside(folder, name) as file:
+        found = os.fstat(file.fileno()).st_size
+        raw = contents(file, mmap=mmap) if found == size else np.zeros(0, np.uint8)
     if raw.size != size:
-        raise damaged(path, f"it has {raw.size} bytes where {size} were saved")
+        raise damaged(folder / name, f"it has {found} bytes where {size} were saved")
     return raw

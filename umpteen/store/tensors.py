@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,10 @@ def decode(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[Tensors, di
 
 
 def save_tensors(
-    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+    temporary: Path | None = None,
 ) -> None:
     """Write arrays to a safetensors file, whole or not at all.
 
@@ -98,21 +101,23 @@ def save_tensors(
     ...     load_tensors(f"{folder}/a.safetensors")["ids"].tolist()
     [0, 1, 2]
     """
-    atomic_write(path, encode(tensors, metadata))
+    atomic_write(path, encode(tensors, metadata), temporary)
 
 
 def load_tensors(path: str | os.PathLike[str], *, mmap: bool = True) -> Tensors:
     """Read a safetensors file: read-only views of the mapped file, or arrays in memory."""
-    return decode(contents(Path(path), mmap=mmap), path)[0]
+    with open(path, "rb") as file:
+        return decode(contents(file, mmap=mmap), path)[0]
 
 
-def contents(path: Path, *, mmap: bool) -> np.ndarray:
-    """Return a file's bytes, mapped (read-only) or in memory (writable)."""
+def contents(file: BinaryIO, *, mmap: bool) -> np.ndarray:
+    """Return an open file's bytes, mapped (read-only) or in memory (writable)."""
+    size = os.fstat(file.fileno()).st_size
     if not mmap:
-        return np.fromfile(path, dtype=np.uint8)
-    if os.path.getsize(path) == 0:  # nothing cannot be mapped
+        return np.fromfile(file, dtype=np.uint8, count=size)
+    if size == 0:  # nothing cannot be mapped
         return np.zeros(0, dtype=np.uint8)
-    return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))  # a plain view: the subclass slows indexing
+    return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))  # a plain view: the subclass slows indexing
 
 
 def _writable(name: str, array: np.ndarray) -> np.ndarray:
