@@ -96,7 +96,10 @@ def _range(rules: Any) -> str:
     """Say what values a setting takes."""
     if rules.get("choices"):
         return ", ".join(f"`{choice}`" for choice in rules["choices"])
-    low, high = (f"{rules[end]:g}" if rules.get(end) is not None else "" for end in ("low", "high"))
+    low, high = (
+        (f"{rules[end]:g}" if abs(rules[end]) < 2**53 else f"{rules[end]:,}") if rules.get(end) is not None else ""
+        for end in ("low", "high")
+    )
     if low and high:
         return f"{low} to {high}"
     return f"at least {low}" if low else ""

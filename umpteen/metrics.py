@@ -6,7 +6,8 @@ where they came from. Propensities follow Jain, Prabhu and Varma (KDD 2016); doc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,13 +57,23 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     [1.25, 1.386]
     """
     Y = _true_labels(Y_train, "Y_train")
-    if Y.shape[0] == 0:
+    return inverse_propensity_of_counts(np.bincount(Y.indices, minlength=Y.shape[1]), Y.shape[0], A, B)
+
+
+def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    """Return the same from how many of the training texts have each label.
+
+    Examples
+    --------
+    >>> inverse_propensity_of_counts(np.array([4, 1]), 4).round(3).tolist()
+    [1.25, 1.386]
+    """
+    if n_rows == 0:
         raise BadInput("propensities are counted on training texts, but Y_train has no rows; pass some")
-    if B < 0:
-        raise BadInput(f"B must be at least 0, but is {B!r}")
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    if not (np.isfinite(A) and np.isfinite(B) and B >= 0):
+        raise BadInput(f"A and B must be numbers and B at least 0, but they are {A!r} and {B!r}")
     with np.errstate(divide="ignore"):  # B = 0 gives a label without texts an infinite weight
-        return 1.0 + max(np.log(Y.shape[0]) - 1.0, 0.0) * (B + 1.0) ** A * (counts + B) ** -A
+        return 1.0 + max(np.log(n_rows) - 1.0, 0.0) * (B + 1.0) ** A * (counts + B) ** -A
 
 
 def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
@@ -73,7 +84,20 @@ def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
     >>> depth((1, 5), None, 4_000), depth((1, 5), 0.3, 4_000), depth((1, 5), 0.3, 20)
     (5, 100, 20)
     """
-    return max(ks) if threshold is None else max(*ks, min(ABOVE_THRESHOLD, n_labels))
+    deepest = max(check_ks(ks))
+    return deepest if threshold is None else max(deepest, min(ABOVE_THRESHOLD, n_labels))
+
+
+def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    """Return the depths of figures; refuse none at all, and what is no whole number of at least 1."""
+    if not isinstance(ks, Iterable) or isinstance(ks, (str, bytes)):
+        raise BadInput(f"ks must be a list of depths, but is {ks!r}; pass for example ks=(1, 3, 5)")
+    depths = tuple(ks)
+    if not depths:
+        raise BadInput("ks must name at least one depth, but is empty; pass for example ks=(1, 3, 5)")
+    for k in depths:
+        check_k(k)
+    return depths
 
 
 def evaluate(
@@ -141,11 +165,9 @@ class Metrics:
         inverse_propensity: np.ndarray | None = None,
         threshold: float | None = None,
     ):
-        self.ks = tuple(ks)
-        if not self.ks:
-            raise BadInput("ks must name at least one depth, but is empty; pass for example ks=(1, 3, 5)")
-        for k in self.ks:
-            check_k(k)
+        self.ks = check_ks(ks)
+        if threshold is not None and not (isinstance(threshold, numbers.Real) and np.isfinite(threshold)):
+            raise BadInput(f"threshold must be a number, but is {threshold!r}; scores lie between 0 and 1 as a rule")
         self.threshold = threshold
         self.n_rows = 0
         self._weights = _check_weights(inverse_propensity)

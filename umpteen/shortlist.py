@@ -12,9 +12,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from umpteen.errors import BadInput
-from umpteen.kernels.rank import keep_top
+from umpteen.kernels.rank import keep_top, merge_rows
 
 _ROWS_SHOWN = 3
+_MOST = np.iinfo(np.int32).max
 
 
 class TopK:
@@ -110,6 +111,31 @@ class TopK:
         matrix.sort_indices()
         return matrix
 
+    def first(self, k: int) -> TopK:
+        """Return the first k labels of each text, all if there are no more."""
+        return self if self.k <= k else TopK(self.labels[:, :k], self.scores[:, :k], self.label_names)
+
+    def continued(self, more: TopK) -> TopK:
+        """Return as many labels as ``more`` holds: these, then those of ``more`` that are not among them.
+
+        A label that is added scores no more than those before it.
+
+        Examples
+        --------
+        >>> top = TopK([[4, 2]], [[0.75, 0.5]]).continued(TopK([[2, 7, 4]], [[0.8, 0.7, 0.6]]))
+        >>> top.labels.tolist(), top.scores.tolist()
+        ([[4, 2, 7]], [[0.75, 0.5, 0.5]])
+        """
+        width = self.k + more.k
+        order = np.tile(np.arange(width, 0, -1, dtype=np.float32), (len(self), 1))
+        labels, kept = np.empty((len(self), more.k), np.int32), np.empty((len(self), more.k), np.float32)
+        both = np.concatenate([self.labels, more.labels], axis=1)
+        merge_rows(both, order, labels, kept.view(np.int32), True, 1.0)
+        places = np.minimum(width - kept.astype(np.int64), width - 1)
+        scores = np.take_along_axis(np.concatenate([self.scores, more.scores], axis=1), places, axis=1)
+        scores = np.where(labels >= 0, np.minimum.accumulate(scores, axis=1), np.float32(0))
+        return TopK(labels, scores, self.label_names)
+
     @property
     def k(self) -> int:
         """Return how many labels a row can hold."""
@@ -169,5 +195,12 @@ def canonical(matrix: Any, what: str) -> csr_matrix:
 
 def check_k(k: int) -> None:
     """Refuse a k that is not a whole number of at least 1."""
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-        raise BadInput(f"k must be a whole number of at least 1, but is {k!r}")
+    check_count(k, "k")
+
+
+def check_count(number: Any, name: str) -> None:
+    """Refuse what is no whole number of at least 1, or does not fit in 32 bits."""
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 1:
+        raise BadInput(f"{name} must be a whole number of at least 1, but is {number!r}")
+    if number > _MOST:
+        raise BadInput(f"{name} must be at most {_MOST}, but is {number}")

@@ -50,6 +50,17 @@ def with_value(value: float) -> np.ndarray:
         (TEXTS, np.array([0.0, np.nan, 1.0]), "y contains NaN or infinity; remove those rows"),
         (TEXTS, np.array(["a", None, "b"], object), "but row 1 has None"),
         (TEXTS, np.array([1, 2, 3], "M8[s]"), "text or whole numbers, but are datetime64.*convert them"),
+        (TEXTS, dict.fromkeys("abc"), "Y must hold labels in the order of the rows, but is a dict; pass a list"),
+        (TEXTS, {"red", "green", "blue"}, "Y must hold labels in the order of the rows, but is a set; pass a list"),
+        (TEXTS, np.zeros((3, 2, 2)), r"Y must have one or two dimensions, but has shape \(3, 2, 2\); pass"),
+        (TEXTS, np.array(3), r"Y must have one or two dimensions, but has shape \(\)"),
+        (TEXTS, [[0, 1], [1, 0], [0, 1]], r"pairs of 0 and 1.* pass np.array\(Y\) for a matrix"),
+        (TEXTS, ["a", None, "b"], "a label must be text or a whole number, but row 1 has None"),
+        (TEXTS, np.ma.array(np.eye(3), mask=np.eye(3)), r"Y has masked entries.* pass Y.filled\(0\)"),
+        (np.ma.array(np.eye(3), mask=np.eye(3)), LISTS, r"X has masked entries.* pass X.filled\(0\)"),
+        ([float("nan"), "red", "green"], LISTS, "text 0 is float"),
+        (dict.fromkeys(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a dict; pass a list"),
+        (set(TEXTS), LISTS, "X must hold texts in the order of the rows, but is a set; pass a list"),
         ("red apple", LISTS, r"a single text was passed; wrap it: \[text\]"),
         (7, LISTS, "X must be a list of texts or a matrix, but is a int"),
         (["red", None, "green"], LISTS, "text 1 is NoneType"),
@@ -173,6 +184,8 @@ def test_a_broken_sparse_matrix_is_refused() -> None:
             r"Y has 2 columns but there are 3 names; name each column",
         ),
         ({"label_names": ["red", "red"]}, "'red' occurs twice"),
+        ({"label_names": {"red", "green"}}, "labels must be a list, whose order is that of the columns"),
+        ({"label_names": {"red": 1, "green": 0}}, "labels must be a list, whose order is that of the columns"),
         (
             {"tree": LabelTree.flat(5)},
             "the tree has 5 labels but Y has 2 columns; pass a tree over the columns",
@@ -201,6 +214,11 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("plt", {"linear.loss": "hinge"}), "one of squared-hinge, logistic, but is 'hinge'"),
         (lambda: create("plt", {"trees": 0}), "trees must be at least 1, but is 0"),
         (lambda: create("plt", {"seed": 1.5}), "seed must be a whole number, but is 1.5"),
+        (lambda: create("plt", {"seed": 10**30}), "seed must be at most 4611686018427387904, but is 1000000"),
+        (lambda: XRLinear(seed=10**400).fit(TEXTS, LISTS), "seed must be a number, but is 1000000"),
+        (lambda: XRLinear(seed=-1).fit(TEXTS, LISTS), "seed must be at least 0, but is -1"),
+        (lambda: XRLinear(threads=-7).fit(TEXTS, LISTS), "threads must be at least 0, but is -7"),
+        (lambda: XRLinear(threads="two").fit(TEXTS, LISTS), "threads must be a number, but is 'two'"),
         (lambda: XRLinear(tree={"branching": 1}).fit(TEXTS, LISTS), "branching must be at least 2, but is 1"),
         (lambda: XRLinear(tree={"branchin": 4}).fit(TEXTS, LISTS), "'branchin'; did you mean 'branching'"),
         (lambda: XRLinear(tree=16).fit(TEXTS, LISTS), "tree must be a TreeConfig or a dict, but is 16"),
@@ -236,6 +254,13 @@ def test_a_refused_parameter_changes_nothing() -> None:
     with pytest.raises(BadConfig):
         model.set_params(tree__branchin=8)
     assert model.get_params(deep=False) == XRLinear(tree={"branching": 4}).get_params(deep=False)
+    with pytest.raises(BadConfig):
+        model.set_params(seed=3, tree__branchin=8)
+    assert model.seed == 0
+    model.fit(TEXTS, LISTS)
+    with pytest.raises(BadConfig, match="beam must be at least 1"):
+        model.set_params(search={"beam": 0})
+    assert (model.search, model.config_.search.beam) == (None, 10)
 
 
 # Prediction
@@ -268,10 +293,32 @@ def test_k_must_be_a_whole_number(recipe: str, fitted: Fitted, k: Any) -> None:
         fitted(recipe).topk(TEXTS, k)
 
 
-@pytest.mark.parametrize("beam", [0, -1, 1.5])
+def test_numbers_that_fit_no_array_are_refused() -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match="k must be at most 2147483647, but is 1000"):
+        model.topk(TEXTS, 10**30)
+    with pytest.raises(BadInput, match="beam must be at most 2147483647, but is 1000"):
+        model.topk(TEXTS, 1, beam=10**30)
+    with pytest.raises(BadInput, match=r"allowed has the column 10{30}; they range from 0 to 1"):
+        model.topk(TEXTS, 1, allowed=[10**30])
+
+
+@pytest.mark.parametrize("beam", [0, -1, 1.5, True])
 def test_beam_must_be_a_whole_number(recipe: str, fitted: Fitted, beam: Any) -> None:
     with pytest.raises(BadInput, match="beam must be a whole number of at least 1, but is"):
         fitted(recipe).topk(TEXTS, 1, beam=beam)
+
+
+@pytest.mark.parametrize("threads", ["2", -7, 1.5, True])
+def test_threads_must_be_a_whole_number(threads: Any) -> None:
+    model = XRLinear(threads="1").fit(TEXTS, LISTS)
+    assert model.topk(TEXTS, 1).k == 1
+    for ask in (
+        lambda: model.topk(TEXTS, 1, threads=threads),
+        lambda: model.score_labels(TEXTS, [[1, 1]] * 3, threads=threads),
+    ):
+        with pytest.raises(BadInput, match="threads must be a whole number, 0 for all cores, but is"):
+            ask()
 
 
 def test_rows_of_another_width_are_refused(linear_recipe: str, small: Callable[..., Model]) -> None:
@@ -354,6 +401,44 @@ def test_truth_that_does_not_match(recipe: str, fitted: Fitted, made: Made) -> N
         model.evaluate(made.texts[:3], np.ones((3, 2)))
 
 
+def test_pairs_of_0_and_1_are_read_as_fit_read_them() -> None:
+    model = XRLinear(threads=1).fit(TEXTS, [[0, 1], [1], [2]])
+    assert model.evaluate(TEXTS[:1], [[0, 1]], ks=(2,))["R@2"] == 100
+    matrix = [[1, 0], [0, 1], [1, 0]]
+    of_matrix = XRLinear(threads=1).fit(TEXTS, np.array(matrix))
+    for ask in (of_matrix.evaluate, of_matrix.score, of_matrix.estimate):
+        with pytest.raises(BadInput, match="pairs of 0 and 1"):
+            ask(TEXTS, matrix)
+
+
+def test_lists_that_are_a_matrix_in_fit_are_one_in_evaluate() -> None:
+    matrix = [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    model = XRLinear(threads=1).fit(TEXTS, matrix)
+    assert model.evaluate(TEXTS, matrix) == model.evaluate(TEXTS, np.array(matrix))
+
+
+@pytest.mark.parametrize("X", [{"red": 1}, {"red"}, frozenset(["red"])])
+def test_texts_without_an_order_are_refused(recipe: str, fitted: Fitted, X: Any) -> None:
+    with pytest.raises(BadInput, match=r"X must hold texts in the order of the rows, but is a (dict|set); pass a list"):
+        fitted(recipe).topk(X)
+
+
+@pytest.mark.parametrize("ks", [(), [], 5, "1", (0,), (1.5,)])
+def test_depths_must_be_a_list_of_whole_numbers(ks: Any) -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match=r"ks must|k must be a whole number of at least 1"):
+        model.evaluate(TEXTS, LISTS, ks=ks)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), "high"])
+def test_a_threshold_must_be_a_number(threshold: Any) -> None:
+    model = XRLinear(threads=1).fit(TEXTS, LISTS)
+    with pytest.raises(BadInput, match="threshold must be a number, but is"):
+        model.evaluate(TEXTS, LISTS, threshold=threshold)
+    with pytest.raises(BadConfig, match=r"threshold must be a number, but is"):
+        XRLinear(search={"threshold": threshold}).fit(TEXTS, LISTS)
+
+
 def test_pairs_that_do_not_match(recipe: str, fitted: Fitted, made: Made) -> None:
     model = fitted(recipe)
     with pytest.raises(BadInput, match="pairs has 5 columns but the model has 60 labels; pass one column per"):
@@ -391,6 +476,7 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda c: c["meta"].update(trees=2), "has no arrays 'tree-1'"),
         (lambda c: c["meta"].update(trees=0), "do not fit its 60 labels"),
         (lambda c: c["meta"].update(targets={"kin": "lists"}), "not a whole umpteen model"),
+        (lambda c: c["meta"]["data"].update(separator="|"), "labels cannot be separated by '|'"),
         (lambda c: c.pop("meta"), "'meta' is missing"),
     ],
 )
@@ -425,7 +511,7 @@ def test_a_truncated_file_of_an_encoder_is_named(fitted: Fitted, tmp_path: Path,
 def test_what_is_verified_can_be_chosen(fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted("xr-linear").save(tmp_path / "m")
     looked: list[Any] = []
-    monkeypatch.setattr("umpteen.models.folder.check_arrays", looked.append)
+    monkeypatch.setattr("umpteen.models.folder._check_arrays", looked.append)
     for verify, n_looks in (("none", 0), ("arrays", 1), ("full", 2)):
         umpteen.load(tmp_path / "m", verify=verify)
         XRLinear.load(tmp_path / "m", verify="none")

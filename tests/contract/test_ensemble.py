@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from umpteen import Ensemble, XRLinear
 from umpteen.errors import BadConfig, BadInput, NotFitted
-from umpteen.models import Model
+from umpteen.models import Model, create
 from umpteen.models.ensemble_rules import RULES
+from umpteen.shortlist import TopK
 
 from .conftest import LINEAR, N_LABELS, Made
 
@@ -79,6 +81,10 @@ def test_mistakes_are_told_when_the_ensemble_is_made(fitted: Fitted) -> None:
         Ensemble([model, XRLinear()])
     with pytest.raises(BadConfig, match="did you mean 'average'"):
         Ensemble([model], rule="averge")
+    with pytest.raises(BadInput, match=r"needs a list of models, but got a XRLinear; wrap it: \[model\]"):
+        Ensemble(model)
+    with pytest.raises(BadConfig, match="weights must be one number per model, but are"):
+        Ensemble([model, model], weights=["a", "b"])
     with pytest.raises(BadConfig, match="one weight per model"):
         Ensemble([model, model], weights=[1])
     other = XRLinear(threads=1).fit(["red apple", "green pear"], [["x"], ["y"]])
@@ -96,3 +102,53 @@ def test_trees_of_one_model_vote_by_the_rule(
     model = small(recipe, ensemble=rule, trees=3).fit(made.texts, made.lists)
     assert len(model.heads_) == 3
     assert model.evaluate(held_out.texts, held_out.lists)["P@1"] > floor
+
+
+# The first labels are the same whatever k is
+
+
+def assert_prefixes(topk: Callable[[int], TopK], deepest: int) -> None:
+    whole = topk(deepest)
+    assert all((np.diff(scores) <= 0).all() for _, scores in whole)
+    for k in range(1, deepest):
+        top = topk(k)
+        np.testing.assert_array_equal(top.labels, whole.labels[:, :k])
+        np.testing.assert_array_equal(top.scores, whole.scores[:, :k])
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Rows and 700 labels that have little to do with each other, so that trees and models disagree."""
+    rng = np.random.default_rng(0)
+    X = sp.random(400, 300, 0.05, random_state=0, format="csr", dtype=np.float32)
+    rows, labels = np.repeat(np.arange(400), 5), rng.integers(0, 700, 2000)
+    Y = sp.csr_matrix((np.ones(2000, np.float32), (rows, labels)), shape=(400, 700))
+    Y.data[:] = 1
+    return X, Y
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_first_labels_of_trees_and_ensembles_do_not_depend_on_k(
+    many: tuple[sp.csr_matrix, sp.csr_matrix], rule: str
+) -> None:
+    X, Y = many
+    members = (("plt", 0), ("plt", 1), ("xr-linear", 2))
+    models = [create(name, {"seed": seed, "threads": 1}).fit(X, Y) for name, seed in members]
+    ensemble = Ensemble(models, rule=rule, weights=None if rule == "round-robin" else [1, 2, 1])
+    assert_prefixes(lambda k: ensemble.topk(X[:70], k), 60)
+    voting = create("parabel", {"ensemble": rule, "tree.leaf_size": 100, "threads": 1}).fit(X, Y)
+    assert_prefixes(lambda k: voting.topk(X[:70], k), 60)
+
+
+def test_the_best_label_is_the_one_that_is_asked_for_alone(many: tuple[sp.csr_matrix, sp.csr_matrix]) -> None:
+    X, Y = many
+    ensemble = Ensemble([create("plt", {"seed": seed, "threads": 1}).fit(X, Y) for seed in range(3)])
+    best = ensemble.topk(X, 1).labels[:, 0]
+    for k in (5, 26, 120, 400):
+        np.testing.assert_array_equal(ensemble.topk(X, k).labels[:, 0], best)
+
+
+@pytest.mark.parametrize("recipe", ["xr-transformer", "cascadexml-dismec"])
+def test_rankers_and_their_encoders_agree_at_any_depth(recipe: str, fitted: Fitted, held_out: Made) -> None:
+    pytest.importorskip("torch")
+    assert_prefixes(lambda k: fitted(recipe).topk(held_out.texts[:9], k), 30)

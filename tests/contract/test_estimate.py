@@ -70,6 +70,33 @@ def test_more_trees_take_more_and_threads_less(linear_recipe: str, made: Made, r
     assert estimate(linear_recipe, rows, made.Y, trees=1, threads=4).seconds < base.seconds
 
 
+def with_columns(n_labels: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """A hundred rows of fifty features with three labels each, of so many."""
+    rng = np.random.default_rng(0)
+    X = sp.random(100, 1_000, 0.05, random_state=0, format="csr", dtype=np.float32)
+    where = np.repeat(np.arange(100), 3), rng.integers(0, n_labels, 300)
+    return X, sp.csr_matrix((np.ones(300, np.float32), where), shape=(100, n_labels))
+
+
+def test_columns_cost_even_if_no_text_has_them() -> None:
+    """Measured on one core: 50 s and 1,250 MB for twenty million, 3.9 s and 138 MB for two million."""
+    many, fewer = (estimate("xr-linear", *with_columns(n)) for n in (20_000_000, 2_000_000))
+    assert 50 / 3 < many.seconds < 50 * 3
+    assert 1_250 / 3 < many.memory_mb < 1_250 * 3
+    assert 3.9 / 3 < fewer.seconds < 3.9 * 3
+    assert 138 / 3 < fewer.memory_mb < 138 * 3
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seconds", "memory_mb"), [("parabel", 3.6, 50), ("bonsai", 11.4, 199), ("plt", 0.87, 25)]
+)
+def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: float) -> None:
+    """Measured on one core for half a million."""
+    found = estimate(recipe, *with_columns(500_000))
+    assert seconds / 3 < found.seconds < seconds * 3
+    assert memory_mb / 3 < found.memory_mb < memory_mb * 3
+
+
 def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
     size = Size(n_features=1_000, n_nonzeros=10_000, n_bytes=0.0)
     configs = [

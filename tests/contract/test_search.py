@@ -74,6 +74,28 @@ def test_a_narrow_beam_still_finds_k_labels(recipe: str, fitted: Fitted, held_ou
     assert all(len(set(row)) == 20 for row in top.labels.tolist())
 
 
+@pytest.mark.parametrize("beam", [1, 3, None])
+def test_the_first_labels_do_not_depend_on_how_many_are_asked_for(
+    recipe: str, fitted: Fitted, held_out: Made, beam: int | None
+) -> None:
+    model, texts = fitted(recipe), held_out.texts[:20]
+    whole = model.topk(texts, N_LABELS, beam=beam)
+    assert all((np.diff(scores) <= 0).all() for _, scores in whole)
+    for k in (1, 2, 3, 5, 8, 9, 17, 25, 26, 40, 59):
+        np.testing.assert_array_equal(model.topk(texts, k, beam=beam).labels, whole.labels[:, :k])
+
+
+def test_the_first_allowed_labels_do_not_depend_on_how_many_are_asked_for(
+    recipe: str, fitted: Fitted, held_out: Made
+) -> None:
+    model, allowed = fitted(recipe), list(range(0, N_LABELS, 2))
+    whole = model.topk(held_out.texts[:20], 40, beam=2, allowed=allowed)
+    assert (whole.labels[:, :30] >= 0).all()
+    for k in (1, 2, 3, 7, 29, 31):
+        top = model.topk(held_out.texts[:20], k, beam=2, allowed=allowed)
+        np.testing.assert_array_equal(top.labels, whole.labels[:, :k])
+
+
 # allowed
 
 

@@ -6,6 +6,8 @@ import pickle
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from umpteen import XRLinear, XRTransformer
+from umpteen import XRLinear, XRTransformer, load
 from umpteen.config import EncoderConfig, TreeConfig
 from umpteen.errors import BadConfig, NotFitted
 from umpteen.models import RECIPES, Model
@@ -72,6 +74,41 @@ def test_parameters_by_noun_and_by_part() -> None:
     assert model.set_params() is model
     with pytest.raises(BadConfig):
         model.set_params(tree__depth=-1)
+
+
+def test_what_only_prediction_reads_holds_at_once(recipe: str, brief: Any, made: Made, tmp_path: Path) -> None:
+    model = brief(recipe).fit(made.texts, made.lists)
+    before, settled = model.predict(made.texts), model.config_
+    model.set_params(search__threshold=0.0)
+    assert all(len(labels) > len(fewer) for labels, fewer in zip(model.predict(made.texts), before, strict=True))
+    assert model.config_ == replace(settled, search=replace(settled.search, threshold=0.0))
+    assert model.set_params(search__threshold=0.3).predict(made.texts) == before
+    model.set_params(tree__leaf_size=4, search__threshold=2.0)
+    assert (model.config_.tree, model.config.tree.leaf_size) == (settled.tree, 4)  # of the next fit
+    assert not any(model.predict(made.texts))
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert (again.config_.search, again.config_.tree) == (model.config_.search, settled.tree)
+    assert again.set_params(search__threshold=0.3).predict(made.texts) == before
+
+
+def test_a_fitted_tree_is_searched_as_the_parameters_say(linear_recipe: str, small: Any, made: Made) -> None:
+    model = small(linear_recipe).fit(made.texts, made.lists)
+    narrow, usual = model.topk(made.texts, 3, beam=1), model.topk(made.texts, 3)
+    model.set_params(search__beam=1)
+    np.testing.assert_array_equal(model.topk(made.texts, 3).scores, narrow.scores)
+    model.set_params(search__beam=10)
+    np.testing.assert_array_equal(model.topk(made.texts, 3).scores, usual.scores)
+    model.set_params(search__post="sigmoid", search__leaf_post="same")
+    other = small(linear_recipe, **{"search.post": "sigmoid", "search.leaf_post": "same", "linear.negatives": "tfn"})
+    other.fit(made.texts, made.lists)
+    if model.config_.linear.negatives == "tfn":  # else training looks at these scores
+        np.testing.assert_array_equal(model.topk(made.texts, 3).scores, other.topk(made.texts, 3).scores)
+    post = model.config_.search.post
+    assert model.set_params(search__post="auto").config_.search.post == post
+    if len(model.heads_) > 1:
+        by_rank = model.set_params(ensemble="rank-average").topk(made.texts, 3)
+        assert (by_rank.scores > 1).any()
 
 
 def test_parameters_of_an_encoder() -> None:

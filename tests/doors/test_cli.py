@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -578,6 +579,7 @@ def test_blocks_end_where_nothing_more_has_arrived() -> None:
         [""],
         ["e"],
     ]
+    assert list(typed_texts(_Slow(b"a\rb", b"\rc\r"))) == [["a", "b", "c"]]  # classic Mac
     line = b'{"text": "a"}\n'
     assert list(typed_texts(_Slow(line + b"\n", b"\n" + line))) == [["a"], ["a"]]
 
@@ -601,6 +603,125 @@ def test_a_closed_pipe_is_silent(model: Path, tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait(timeout=300) == 0
         assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes streams as a shell does")
+def test_streams_that_are_closed_get_a_sentence(model: Path, data: Path, tmp_path: Path) -> None:
+    def shell(line: str) -> subprocess.CompletedProcess[str]:
+        words = f"{shlex.quote(sys.executable)} -m umpteen.cli {line}"
+        return subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=300)
+
+    no_input = shell(f"predict {model} - <&-")
+    assert (no_input.returncode, no_input.stdout) == (2, "")
+    assert "standard input, but that is closed; name a file" in " ".join(no_input.stderr.split())
+    for verb in (f"predict {model} {data}", f"info {model}", f"info {model} --json"):
+        no_output = shell(f"{verb} --quiet >&-" if "predict" in verb else f"{verb} >&-")
+        assert no_output.returncode == 1
+        assert "standard output is closed" in no_output.stderr
+        assert len(no_output.stderr.splitlines()) == 1
+    trained = shell(f"train {data} -o {tmp_path / 'm'} --quiet {' '.join(SMALL)} <&- >&- 2>&-")
+    assert trained.returncode == 0  # it has no results to print
+    assert umpteen.load(tmp_path / "m").labels_.names() == sorted(WORDS)
+
+
+def test_a_closed_pipe_ends_a_table_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    with command("settings") as process:
+        process.stdout.close()
+        assert process.wait(timeout=300) == 0
+        assert process.stderr.read() == b""
+
+
+NASTY = "red\x1b[2J\x07\x9b\u202e\ttape"
+
+
+@pytest.fixture(scope="module")
+def nasty_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a stranger: its names would clear a screen, ring a bell, and turn the direction of writing."""
+    path = tmp_path_factory.mktemp("nasty") / "m"
+    umpteen.XRLinear(threads=1).fit(["apple pear", "saw drill"], [[NASTY], ["tool"]]).save(path)
+    return path
+
+
+def test_names_do_not_command_the_terminal(nasty_model: Path, tmp_path: Path) -> None:
+    shown = run("predict", nasty_model, "-k", "1", stdin="apple \x1b[31mpear\n")
+    assert shown.stdout.split(" (")[0] == r"apple \x1b[31mpear" + "\t" + r"red\x1b[2J\x07\x9b\u202e\ttape"
+    for_programs = run("predict", nasty_model, "-k", "1", "--json", stdin="apple\n").stdout
+    assert json.loads(for_programs)["labels"][0]["label"] == NASTY
+    assert for_programs.strip().isprintable()
+    (tmp_path / "allowed.txt").write_text("tol\x1b[2J\n")
+    refused = run("predict", nasty_model, "--allowed", tmp_path / "allowed.txt", stdin="apple\n")
+    assert refused.exit_code == 2
+    assert "allowed.txt:1: " in refused.stderr.replace("\n", "")
+    assert "\x1b" not in refused.stderr
+
+
+def test_what_a_terminal_prints_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    terminal.note(f"one\n{NASTY}")
+    terminal.error(NASTY)
+    terminal.say(NASTY)
+    terminal.table([NASTY, "score"], [[NASTY, 1.0]], title=NASTY)
+    terminal.json({NASTY: NASTY})
+    printed = capsys.readouterr()
+    lines = (printed.out + printed.err).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert sum(r"red\x1b[2J" in line for line in lines) == 6
+    assert printed.err.splitlines()[0] == "one"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threshold", "nan"], "--threshold takes a number, but got nan"),
+        (["--threshold", "inf"], "--threshold takes a number, but got inf"),
+        (["--threads", "-7"], "--threads"),
+    ],
+)
+def test_predict_refuses_numbers_that_are_none(model: Path, flags: list[str], message: str) -> None:
+    result = run("predict", model, *flags, stdin="apple\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--threshold", "nan"], "threshold must be a number"),
+        (["-k", ","], "-k takes numbers"),
+        (["-k", "0"], "k must be"),
+    ],
+)
+def test_evaluate_refuses_numbers_that_are_none(model: Path, data: Path, flags: list[str], message: str) -> None:
+    result = run("evaluate", model, data, *flags, "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "predict", "evaluate"])
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemory("lower encoder.batch_tokens")])
+def test_want_of_memory_is_met_with_what_the_command_has(
+    verb: str, error: MemoryError, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from umpteen.models import RECIPES
+
+    def hungry(*_: Any, **__: Any) -> None:
+        raise error
+
+    for method in ("fit", "topk"):
+        monkeypatch.setattr(RECIPES["xr-linear"], method, hungry)
+    words = {"train": [data, "-o", tmp_path / "m"], "predict": [model, data], "evaluate": [model, data]}[verb]
+    result = run(verb, *words, "--quiet")
+    assert result.exit_code == 1
+    assert "out of memory" in result.stderr or verb == "train"
+    assert ("--rows" in result.stderr or "encoder.batch_tokens" in result.stderr) == (verb == "train")
+
+
+def test_predict_of_rows_gives_no_advice_on_training(rows_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("Just a text.\n")
+    result = run("predict", rows_model, tmp_path / "texts.txt")
+    assert result.exit_code == 2
+    assert "the model was trained on feature rows, not texts" in " ".join(result.stderr.split())
+    assert "train_texts" not in result.stderr
 
 
 # evaluate
@@ -675,13 +796,75 @@ def test_propensity_is_two_numbers_or_a_name(wrong: str) -> None:
         propensity_constants(wrong)
 
 
-def test_propensity_needs_the_train_split(model: Path, tmp_path: Path) -> None:
+def test_propensities_come_from_the_rows_that_the_model_was_trained_on(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
     path = tmp_path / "test.tsv"
     path.write_text("apple pear\tfruit\n")
-    assert run("evaluate", model, path, "--json").exit_code == 0
-    result = run("evaluate", model, path, "--propensity", "0.55,1.5")
-    assert result.exit_code == 2
-    assert "train split" in result.stderr
+    assert json.loads(run("evaluate", model, path, "--json", "--propensity", "0.55,1.5").stdout)["PSP@1"] == 100
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    words = ["--rows", "13", "--quiet", *SMALL]
+    (row,) = json.loads(run("bench", data, "--recipes", "xr-linear", "--json", *words).stdout)
+    assert run("train", data, "-o", tmp_path / "m", *words).exit_code == 0
+    figures = json.loads(run("evaluate", tmp_path / "m", data, "--json", "--propensity", "0.55,1.5").stdout)
+    for k in (1, 3, 5):
+        assert row[f"PSP@{k}"] == pytest.approx(figures[f"PSP@{k}"], abs=1e-3)
+
+
+def test_without_counts_in_the_model_labels_are_counted_in_the_train_split(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    words = ["--json", "--propensity", "0.55,1.5"]
+    expected = json.loads(run("evaluate", model, data, *words).stdout)
+    opened = umpteen.load(model)
+    opened.targets_ = replace(opened.targets_, counts=None)
+    opened.save(tmp_path / "m")
+    assert umpteen.load(tmp_path / "m").targets_.counts is None
+    older = run("evaluate", tmp_path / "m", data, *words)
+    assert json.loads(older.stdout)["PSP@3"] == expected["PSP@3"]
+    assert "saved without counts of its labels" in older.stderr
+    path = tmp_path / "test.tsv"
+    path.write_text("apple pear\tfruit\n")
+    refused = run("evaluate", tmp_path / "m", path, *words)
+    assert refused.exit_code == 2
+    assert "pass its folder, or train again" in " ".join(refused.stderr.split())
+
+
+def test_evaluate_and_bench_tell_the_share_of_labels_that_training_never_saw(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
+    folder = tmp_path / "some"
+    write_split(folder, "train", made_rows(40, seed=0))
+    write_split(folder, "test", [(text, [labels[0], "unseen"]) for text, labels in made_rows(10, seed=1)])
+    (folder / "label_names.txt").write_text("".join(f"{label}\n" for label in (*WORDS, "unseen")))
+    result = run("evaluate", model, folder, "--json")
+    assert json.loads(result.stdout)["unseen_labels"] == 50
+    assert "50 % of the labels" in result.stderr
+    assert "unseen labels │ 50.00" in run("evaluate", model, folder).stdout
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    benched = run("bench", folder, "--recipes", "xr-linear", "--json", *SMALL)  # the vocabulary has it, no row does
+    assert json.loads(benched.stdout)[0]["unseen_labels"] == 50
+    assert "50 % of the labels" in benched.stderr
+    assert "unseen %" in run("bench", folder, "--recipes", "xr-linear", "--quiet", *SMALL).stdout
+
+
+def test_test_labels_are_separated_as_those_of_training(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,labels\n" + "apple pear,sweet fruit; food\nsaw drill,hand tool\n" * 9)
+    (tmp_path / "other").mkdir()
+    alone = tmp_path / "other" / "test.csv"
+    alone.write_text("text,labels\napple pear,sweet fruit\nsaw drill,hand tool\n")
+    assert run("train", tmp_path / "train.csv", "-o", tmp_path / "m", "--quiet", *SMALL).exit_code == 0
+    figures = json.loads(run("evaluate", tmp_path / "m", alone, "--json", "-k", "1,2").stdout)
+    assert (figures["unseen_labels"], figures["R@2"]) == (0, 100)
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["meta"]["data"] == {"separator": ";"}
 
 
 # info, recipes, settings, warmup, bench, demo

@@ -249,7 +249,7 @@ def test_nothing_added_is_refused() -> None:
 def test_propensity_needs_rows_and_a_sound_B() -> None:
     with pytest.raises(BadInput, match="no rows"):
         inverse_propensity(np.zeros((0, 3)))
-    with pytest.raises(BadInput, match="B must be at least 0"):
+    with pytest.raises(BadInput, match=r"B at least 0, but they are 0.55 and -1.0"):
         inverse_propensity(np.ones((2, 3)), B=-1.0)
 
 
@@ -272,3 +272,9 @@ def test_examples_in_the_docs_run() -> None:
 
 def test_so_few_texts_say_nothing_about_what_is_missing():
     assert inverse_propensity([[1, 0]]).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("constants", [(np.nan, 1.5), (0.5, np.nan), (np.inf, 1.0), (0.5, -1.0)])
+def test_constants_of_propensity_are_numbers(constants):
+    with pytest.raises(BadInput, match="A and B must be numbers and B at least 0"):
+        inverse_propensity(np.eye(3), *constants)

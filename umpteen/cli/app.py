@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from umpteen import __version__
+from umpteen.cli import streams
 from umpteen.errors import BadConfig, BadInput, NotFitted, UmpteenError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -39,12 +39,12 @@ class _Commands(TyperGroup):
             _terminal().note(str(interrupt) or "Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            _close_stdout()
+            streams.forget_output()
             raise typer.Exit(0) from None
         except (UmpteenError, OSError, MemoryError) as error:
             if ctx.meta["umpteen.debug"]:
                 raise
-            _terminal().error(_sentence(error))
+            _terminal().error(_sentence(error, ctx.invoked_subcommand))
             raise typer.Exit(_exit_code(error)) from None
 
 
@@ -71,7 +71,7 @@ ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder o
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same model.")]
-Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.")]
+Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.", min=0)]
 Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
 Encoder = Annotated[
     str | None,
@@ -151,7 +151,7 @@ def predict(
     options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
     with terminal.compiling():
         loaded = umpteen.load(model)
-        if source == "-" and sys.stdin.isatty():
+        if source == "-" and sys.stdin is not None and sys.stdin.isatty():
             terminal.note("Type a text and press Enter; Ctrl-D ends.")
         run(loaded, source, k=k, terminal=terminal, **options)
 
@@ -273,9 +273,7 @@ def bench(
 
 def main() -> None:
     """Run the command; this is what the ``umpteen`` script calls."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # labels are in any script
+    streams.prepare()
     app(prog_name="umpteen")
 
 
@@ -285,17 +283,22 @@ def _terminal(quiet: bool = False) -> Any:
     return Terminal(quiet)
 
 
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, MemoryError) and not isinstance(error, UmpteenError):
-        return "out of memory; use fewer rows (--rows), or set linear.memory_gb to bound the solver"
+def _sentence(error: BaseException, command: str | None) -> str:
+    if isinstance(error, MemoryError):
+        return _want_of_memory(error, command)
     return " ".join(str(error).splitlines()).strip() or type(error).__name__  # blanks in a path are part of it
+
+
+def _want_of_memory(error: MemoryError, command: str | None) -> str:
+    """Say what may help, of what the command has."""
+    if command in ("train", "bench", "demo"):
+        fewer = "" if command == "demo" else "use fewer rows (--rows), or "
+        words = f"out of memory; {fewer}set linear.memory_gb to bound the solver"
+        return str(error) if isinstance(error, UmpteenError) else words
+    if isinstance(error, UmpteenError):
+        return "the GPU is out of memory; end what else uses it, or set CUDA_VISIBLE_DEVICES to nothing to do without"
+    return "out of memory; ask for fewer labels (-k) or use fewer threads (--threads)"
 
 
 def _exit_code(error: BaseException) -> int:
     return MISUSED if isinstance(error, (BadConfig, BadInput, NotFitted)) else FAILED
-
-
-def _close_stdout() -> None:
-    """Forget what could not be written, or Python complains about it at the end."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umpteen import __version__
-from umpteen.cli.evaluation import score, shortlist_recall, widened
+from umpteen.cli.evaluation import MANY_UNSEEN, propensity_weights, score, shortlist_recall, unseen_labels, unseen_note
 from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import rows_of, size_of
 from umpteen.config import describe, to_dict
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
-from umpteen.metrics import PROPENSITY, inverse_propensity
+from umpteen.metrics import PROPENSITY
 from umpteen.shortlist import TopK
 from umpteen.store import atomic_write, fingerprint
 
 if TYPE_CHECKING:
     from umpteen.models.estimate import Estimate
+    from umpteen.models.inputs import Targets
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on
@@ -50,6 +51,7 @@ COLUMNS = {
     "model_mb": "model MB",
     "ms_per_text": "ms/text",
     "p50_ms": "one, p50 ms",
+    "unseen_labels": "unseen %",
 }
 
 
@@ -98,6 +100,11 @@ class Several:
             model.fit(X, Y, label_names=label_names, progress=progress)
         self.labels_, self.ensemble = self.models[0].labels_, Ensemble(self.models)
         return self
+
+    @property
+    def targets_(self) -> Targets:
+        """The labels, which are those of each."""
+        return self.models[0].targets_
 
     def topk(self, X: Any, k: int, *, threads: int | None = None) -> TopK:
         """Let them vote."""
@@ -149,6 +156,8 @@ def bench(
             if key not in known:
                 terminal.note(f"{job.recipe} on {data}")
                 known[key] = in_own_process(job)
+                if known[key]["unseen_labels"] >= MANY_UNSEEN:
+                    terminal.note(unseen_note(known[key]["unseen_labels"], f"{data} ({split})"))
                 if out is not None:
                     atomic_write(out, json.dumps(known, indent=1))
             rows.append(known[key])
@@ -160,8 +169,8 @@ def bench(
 def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Terminal) -> None:
     """Print one table, without columns that no row has."""
     a, b = rows[0]["propensity"]
-    columns = {key: name for key, name in COLUMNS.items() if any(row[key] is not None for row in rows)}
-    shown = [[row[key] for key in columns] for row in rows]
+    columns = {key: name for key, name in COLUMNS.items() if any(row.get(key) is not None for row in rows)}
+    shown = [[row.get(key) for key in columns] for row in rows]
     terminal.table(list(columns.values()), shown, title=f"{data} ({split}; PSP with A = {a}, B = {b})")
 
 
@@ -175,7 +184,7 @@ def _kept(out: Path | None) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(out.read_text(encoding="utf-8"))
-        whole = all(set(COLUMNS) <= set(row) for row in found.values())
+        whole = all(set(COLUMNS) - {"unseen_labels"} <= set(row) for row in found.values())  # which is newer
     except (ValueError, AttributeError, TypeError):
         whole = False
     if not whole:
@@ -224,7 +233,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
     expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
-    weights = inverse_propensity(widened(train.Y, max(n_known, test.Y.shape[1])), *constants)
+    weights = propensity_weights(model, max(n_known, test.Y.shape[1]), constants)
     scored = score(model, test, ks=KS, weights=weights, progress=progress)
     recall = shortlist_recall(model, test, test.Y[:, :n_known], None, progress)
     model.save(folder)
@@ -232,6 +241,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
         "recipe": model.config.recipe,
         **{name: round(value, 3) for name, value in scored.figures.items()},
         "propensity": list(constants),
+        "unseen_labels": round(unseen_labels(model, test.Y), 3),
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
         "gpu_mb": _gpu_peak_mb(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.benchmark import measure, own_settings
-from umpteen.cli.terminal import Terminal
+from umpteen.cli.terminal import Terminal, printable
 from umpteen.data import Dataset, load_demo
 from umpteen.engine import Progress, silent
 from umpteen.features.locate import MINILM
@@ -132,6 +132,6 @@ def neural_settings() -> dict[str, Any]:
 def _tag(model: Any, terminal: Terminal) -> None:
     rows = []
     for text, (labels, scores) in zip(SENTENCES, model.topk(list(SENTENCES), 5), strict=True):
-        names = model.labels_.names(labels)
+        names = map(printable, model.labels_.names(labels))
         rows.append([text, "\n".join(names), "\n".join(f"{score:.2f}" for score in scores)])
     terminal.table(["a new text", "labels", "score"], rows, title="Tagged", lines=True)

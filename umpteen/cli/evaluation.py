@@ -21,10 +21,11 @@ from umpteen.data import Dataset, Labels, read
 from umpteen.data.sparse import wrap
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, nearest
-from umpteen.metrics import PROPENSITY, Metrics, depth, inverse_propensity
+from umpteen.metrics import PROPENSITY, Metrics, depth, inverse_propensity, inverse_propensity_of_counts
 from umpteen.shortlist import TopK
 
 _BLOCK = 4096  # rows predicted at a time
+MANY_UNSEEN = 30.0  # per cent of the labels; new labels alone are seldom so many
 
 
 class Scored(NamedTuple):
@@ -51,28 +52,52 @@ def evaluate(
     constants = None if propensity is None else propensity_constants(propensity)
     dataset = read_for(model, data, split)
     known = dataset.Y[:, : len(model.labels_)]
-    if not known.nnz:
-        terminal.note(
-            f"no label of {data} is known to the model, so every figure is 0; was it trained on other labels?"
-        )
-    weights = None if constants is None else _weights(model, data, dataset, constants)
+    unseen = unseen_labels(model, dataset.Y)
+    if unseen >= MANY_UNSEEN:
+        terminal.note(unseen_note(unseen, data))
+    weights = None if constants is None else _weights(model, data, dataset, constants, terminal)
     with terminal.progress() as progress:
         scored = score(model, dataset, ks=ks, weights=weights, threshold=threshold, threads=threads, progress=progress)
         recall = shortlist_recall(model, dataset, known, threads, progress)
     speed = scored.n_rows / max(scored.seconds, 1e-9)
     if as_json:
-        figures = {name: round(value, 4) for name, value in scored.figures.items()}
+        figures = {name: round(value, 4) for name, value in scored.figures.items()} | {
+            "unseen_labels": round(unseen, 4)
+        }
         if recall:
             figures["shortlist_recall"] = [round(value, 4) for value in recall]
         terminal.json({**figures, "rows": scored.n_rows, "rows_per_s": round(speed, 1)})
         return
-    terminal.table(*figure_table(scored.figures, ks), title=f"{dataset.name or data} ({split})")
-    terminal.out.print(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s", highlight=False)
+    terminal.table(
+        *figure_table(scored.figures | {"unseen labels": unseen}, ks), title=f"{dataset.name or data} ({split})"
+    )
+    terminal.say(f"{scored.n_rows:,} rows, {speed:,.0f} docs/s")
     if recall:
         sizes = model.describe()["levels"][1:]
         *groups, labels = [f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True)]
         shares = ", ".join([*(f"{share} groups" for share in groups), f"{labels} labels"])
-        terminal.out.print(f"right ones still on the shortlist, level by level: {shares}", highlight=False)
+        terminal.say(f"right ones still on the shortlist, level by level: {shares}")
+
+
+def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
+    """Return the share of the labels of these rows that no training row had, in per cent.
+
+    The columns begin with those of the model. Of a model that keeps no counts all labels count as seen.
+    """
+    seen = np.zeros(Y.shape[1], bool)
+    counts = model.targets_.counts
+    seen[: len(model.labels_)] = True if counts is None else counts > 0
+    return 100.0 * float(np.mean(~seen[Y.indices])) if Y.nnz else 0.0
+
+
+def unseen_note(share: float, data: str) -> str:
+    """Say that many labels are new, and what that may come from."""
+    if share == 100.0:
+        return f"no label of {data} is known to the model, so every figure is 0; was it trained on other labels?"
+    return (
+        f"{share:.0f} % of the labels of {data} were never seen in training and count as missed; "
+        "check that they are written and separated as in training"
+    )
 
 
 def shortlist_recall(
@@ -160,11 +185,6 @@ def propensity_constants(text: str) -> tuple[float, float]:
     return values[0], values[1]
 
 
-def widened(Y: sp.csr_matrix, n_labels: int) -> sp.csr_matrix:
-    """Add empty columns behind those of Y."""
-    return wrap(Y.data, Y.indices, Y.indptr, (Y.shape[0], n_labels))
-
-
 def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str], list[list[Any]]]:
     """Arrange figures as a row per measure and a column per depth, those without depth last."""
     measures = dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name)
@@ -173,13 +193,27 @@ def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str
     return ["%", *(f"@{k}" for k in ks)], rows
 
 
-def _weights(model: Any, data: str, dataset: Dataset, constants: tuple[float, float]) -> np.ndarray:
-    """Count labels on the train split, in the columns of the dataset that is evaluated."""
+def _weights(model: Any, data: str, dataset: Dataset, constants: tuple[float, float], terminal: Terminal) -> np.ndarray:
+    """Weigh labels by how many of the rows that the model was trained on have them."""
+    if model.targets_.counts is not None:
+        return propensity_weights(model, len(dataset.labels), constants)
     if not Path(data).is_dir():
-        raise BadInput(f"--propensity counts labels in the train split, but {data} is one file; pass its folder")
+        raise BadInput(
+            f"the model was saved without counts of its labels, and {data} is one file without a train split to count "
+            "them in; pass its folder, or train again"
+        )
+    terminal.note(f"The model was saved without counts of its labels: they are counted in the train split of {data}")
     train = read_for(model, data, "train")
     columns = align(train, dataset.labels).Y[:, : len(dataset.labels)]
     return inverse_propensity(columns, *constants)
+
+
+def propensity_weights(model: Any, n_labels: int, constants: tuple[float, float]) -> np.ndarray:
+    """Return the weights by the model's own counts; columns behind the model's are labels without a training row."""
+    targets = model.targets_
+    counts = np.zeros(n_labels, np.int64)
+    counts[: len(targets.counts)] = targets.counts
+    return inverse_propensity_of_counts(counts, targets.n_rows, *constants)
 
 
 def _padded(top: TopK, k: int) -> TopK:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from umpteen.cli.terminal import Terminal, megabytes
+from umpteen.cli.terminal import Terminal, megabytes, printable
 from umpteen.config import EncodedConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
@@ -121,7 +121,7 @@ def _shown(key: str, value: Any) -> str:
     if key in ("size_on_disk", "bytes"):
         return megabytes(value)
     if isinstance(value, dict):
-        return "\n".join(f"{name} = {item}" for name, item in value.items()) or "–"
+        return "\n".join(printable(f"{name} = {item}") for name, item in value.items()) or "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "–"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

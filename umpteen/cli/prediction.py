@@ -5,7 +5,6 @@ A block is whatever has arrived, so somebody typing gets an answer per line and 
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -14,9 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from umpteen.cli.terminal import Terminal
+from umpteen.cli.terminal import Terminal, json_line, printable
 from umpteen.data import Labels, read, stream_texts
-from umpteen.errors import BadInput
+from umpteen.data.lines import with_newlines
+from umpteen.data.xmc import NO_TEXTS
+from umpteen.errors import BadInput, nearest
 
 _BLOCK = 4096  # texts answered at a time, at most
 _READ = 1 << 20  # bytes taken from standard input at a time, at most
@@ -42,6 +43,8 @@ def predict(
 
     With ``threshold``, those that score less are left out.
     """
+    if threshold is not None and not math.isfinite(threshold):
+        raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
     options = {"beam": beam, "threads": threads}
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
@@ -67,6 +70,8 @@ def takes_texts(model: Any) -> bool:
 def text_blocks(model: Any, source: str) -> Iterator[Block]:
     """Walk the texts of a file, of a folder's test split or of standard input."""
     if source == "-":
+        if sys.stdin is None:
+            raise BadInput("texts are to come from standard input, but that is closed; name a file, or pipe texts in")
         blocks = typed_texts(sys.stdin.buffer)
     else:
         if Path(source).suffix in _FEATURE_FILES:
@@ -99,13 +104,16 @@ def typed_texts(stream: BinaryIO) -> Iterator[list[str]]:
 
 def read_allowed(path: Path, labels: Labels) -> list[int]:
     """Read which labels may be predicted: one key or name a line; returns their ids."""
-    wanted = [line.strip() for line in stream_texts(path) if line.strip()]
+    lines = enumerate(stream_texts(path), start=1)
+    wanted = {number: label for number, line in lines if (label := line.strip())}
     if not wanted:
         raise BadInput(f"{path} names no label; write one a line")
-    try:
-        return labels.encode([wanted]).indices.tolist()
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
+    found = labels.encode([[label] for label in wanted.values()], unknown="ignore")
+    for (number, label), count in zip(wanted.items(), found.getnnz(axis=1), strict=True):
+        if not count:
+            hint = nearest(label, labels.keys(range(min(len(labels), 10_000))))
+            raise BadInput(f"{path}:{number}: {label!r} is none of the {len(labels)} labels of the model{hint}")
+    return found.indices.tolist()
 
 
 class _Arrived:
@@ -131,6 +139,8 @@ class _Arrived:
         rest, number = b"", 0
         while True:
             read = self._stream.read1(_READ)  # what is there, without waiting for more
+            if not read and not number:  # all that came, and no newline in it
+                rest = with_newlines(rest)
             lines = (rest + read).split(b"\n")
             rest = lines.pop() if read else b""
             if not read and lines == [b""]:
@@ -162,7 +172,10 @@ def _read_features(source: str, n_features: int) -> Any:
         raise BadInput("the model was trained on feature rows, not texts; pass a file of rows (XMC, svmlight, npz)")
     if Path(source).suffix == ".npz":
         return _read_npz(Path(source))
-    dataset = read(source, "test", n_features=n_features)
+    try:
+        dataset = read(source, "test", n_features=n_features)
+    except BadInput as error:  # in training the file might have been put elsewhere
+        raise BadInput(str(error).replace(NO_TEXTS, "; the model was trained on feature rows, not texts")) from error
     if dataset.X is None:
         raise BadInput(f"the model was trained on feature rows, but {source} holds texts; pass rows of features")
     return dataset.X
@@ -194,11 +207,12 @@ def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float], least: f
 
 def _json_line(text: str, answers: Named) -> str:
     found = [{"label": name, "id": i, "key": key, "score": score} for name, i, key, score in answers]
-    return json.dumps({"labels": found}, ensure_ascii=False) + "\n"
+    return json_line({"labels": found})
 
 
 def _readable_line(text: str, answers: Named) -> str:
     text = " ".join(text.split())
     if sys.stdout.isatty() and len(text) > _SHOWN:
         text = text[: _SHOWN - 1] + "…"
-    return "\t".join([text, *(f"{name} ({score:.3f})" for name, _, _, score in answers)]) + "\n"
+    named = [f"{printable(name)} ({score:.3f})" for name, _, _, score in answers]
+    return "\t".join([printable(text), *named]) + "\n"

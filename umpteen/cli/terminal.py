@@ -6,6 +6,7 @@ Knows how things look, not what they mean.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # columns of a table where nobody watches
 _PAUSE = 0.05  # seconds between two redraws of a bar
+# What a terminal may take for a command, or for another direction of writing: C0, DEL, C1, line and paragraph ends, and
+# the marks of bidirectional text. Halves of surrogate pairs are escaped by the streams.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Terminal:
@@ -40,27 +44,32 @@ class Terminal:
     def note(self, text: str) -> None:
         """Say something that is not a result."""
         if not self.quiet:
-            self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.err.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True)
 
     def error(self, text: str) -> None:
         """Say in one line what went wrong."""
-        self.err.print(Text("error: ", style="bold red") + Text(text, style="red"), soft_wrap=True)
+        self.err.print(Text("error: ", style="bold red") + Text(printable(text), style="red"), soft_wrap=True)
 
     def json(self, value: Any) -> None:
         """Print a result for programs, on one line."""
-        self.out.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+        self.out.file.write(json_line(value))
+
+    def say(self, text: str) -> None:
+        """Print a line that is a result for people."""
+        self.out.print(printable(text), markup=False, highlight=False)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", lines: bool = False
     ) -> None:
         """Print a result for people; numbers stand to the right, ``lines`` sets rows apart."""
         rows = [list(row) for row in rows]
-        table = Table(title=title or None, title_justify="left", title_style="bold", show_lines=lines)
+        title = printable(title)
+        table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold", show_lines=lines)
         for i, column in enumerate(columns):
             is_number = all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
-            table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+            table.add_column(Text(printable(column)), justify="right" if is_number else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(_cell(value)) for value in row))
+            table.add_row(*(Text(printable(_cell(value), keep="\n")) for value in row))
         self.out.print(table)
 
     @contextmanager
@@ -148,6 +157,23 @@ class _Lines:
             self._terminal.note(f"{stage}: {duration(time.monotonic() - begun)}")
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Escape what a terminal would obey instead of show: label names and texts may come from strangers.
+
+    >>> printable("red\\x1b[2J\\tblue")
+    'red\\\\x1b[2J\\\\tblue'
+    """
+    if not _UNSAFE.search(text):
+        return text
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else repr(match[0])[1:-1], text)
+
+
+def json_line(value: Any) -> str:
+    """Write a value as JSON on one line; JSON escapes most of what is not printable, the rest is escaped here."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
 def duration(seconds: float) -> str:
     """Spell out a time.
 
@@ -172,8 +198,15 @@ def megabytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} bytes"
 
 
+class _Console(Console):
+    """A console that leaves it to the command what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console(stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
+    console = _Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = _WIDE
     return console

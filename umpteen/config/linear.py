@@ -126,7 +126,7 @@ class ModelConfig(Checked):
         choices=("average", "rank-average", "sigmoid-average", "softmax-average", "round-robin"),
     )
     normalize: bool = option(True, "scale feature rows to length one")
-    seed: int = option(0, "same seed, same model", low=0)
+    seed: int = option(0, "same seed, same model", low=0, high=2**62)
     threads: int = option(0, "threads to use; 0 means all cores", low=0)
     tfidf: TfidfConfig = field(default_factory=TfidfConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)

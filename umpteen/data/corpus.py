@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,31 +26,32 @@ _BRACKETED = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]*:[^<>]*)>")  # only URIs: a l
 class Corpus:
     """A source of rows that can be walked again and again.
 
-    ``cells`` walks the labels alone where that is cheaper; ``split`` turns all label cells of the file into
-    lists; ``names`` is filled with the names of labels while rows are read, where the format has them.
+    ``cells`` walks the labels alone where that is cheaper; ``is_table`` says that label cells show themselves what
+    separates labels; ``names`` is filled with the names of labels while rows are read, where the format has them.
     """
 
     where: Path
     rows: Callable[[], Iterator[Row]]
     cells: Callable[[], Iterator[Any]] | None = None
-    split: Callable[[list[Any]], list[Any]] = lambda cells: [split_cell(cell) for cell in cells]
+    is_table: bool = False
     names: dict[str, str] = field(default_factory=dict)
 
     def texts(self) -> Iterator[str]:
         """Walk the texts."""
         return (text for text, _ in self.rows())
 
-    def label_rows(self) -> list[Any]:
-        """Read the labels of every row."""
-        return self.split(list(self.cells() if self.cells else (cell for _, cell in self.rows())))
+    @cached_property
+    def all_cells(self) -> list[Any]:
+        """The labels of every row, as they are written."""
+        return list(self.cells() if self.cells else (cell for _, cell in self.rows()))
 
     def read(self, n_rows: int | None = None) -> tuple[list[str], list[Any]]:
-        """Read the texts and labels of every row, or of the first ``n_rows``."""
+        """Read the texts and label cells of every row, or of the first ``n_rows``."""
         texts, cells = [], []
         for text, cell in islice(self.rows(), n_rows):
             texts.append(text)
             cells.append(cell)
-        return texts, self.split(cells)
+        return texts, cells
 
 
 def split_cell(cell: Any) -> Any:
@@ -72,18 +74,34 @@ def without_brackets(label: str) -> str:
     return match[1] if match else label
 
 
-def split_cells(cells: Iterable[Any]) -> list[Any]:
-    """Split the label cells of a table: at semicolons if any cell of the file has one, else at blanks.
+def _has_uris(cell: str) -> bool:
+    """Tell whether a cell holds URIs in angle brackets, which are separated by blanks."""
+    return "<" in cell and _BRACKETED.search(cell) is not None
 
-    >>> split_cells(["machine learning; law", "tax law", ["a", "b"]])
+
+def separator_in(cells: Iterable[Any]) -> str | None:
+    """Return what separates the labels of a table: a semicolon if any cell has one, else a blank; None if neither.
+
+    >>> separator_in(["machine learning; law", "tax law"]), separator_in(["tax law"]), separator_in(["tax", ["a", "b"]])
+    (';', ' ', None)
+    """
+    plain = [cell.strip() for cell in cells if isinstance(cell, str) and not _has_uris(cell)]
+    if any(";" in cell for cell in plain):
+        return ";"
+    return " " if any(" " in cell or "\t" in cell for cell in plain) else None
+
+
+def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]:
+    """Split label cells at semicolons if that is the separator, else at blanks; cells of URIs in brackets at blanks.
+
+    >>> split_cells(["machine learning; law", "tax law", ["a", "b"]], ";")
     [['machine learning', 'law'], ['tax law'], ['a', 'b']]
     """
-    cells = list(cells)
-    if not any(isinstance(cell, str) and ";" in cell and "<" not in cell for cell in cells):
+    if separator != ";":
         return [split_cell(cell) for cell in cells]
     return [
         [label for part in cell.split(";") if (label := part.strip())]
-        if isinstance(cell, str) and "<" not in cell
+        if isinstance(cell, str) and not _has_uris(cell)
         else split_cell(cell)
         for cell in cells
     ]
@@ -101,10 +119,12 @@ def read_label_names(path: Path) -> tuple[Labels, bool]:
         key, tab, name = line.partition("\t")
         has_keys |= bool(tab)
         key = without_brackets(key.strip())
+        if "\t" in name.rstrip():
+            raise BadInput(f"{path}:{number}: the line must be key<TAB>name, but has more cells; take the others out")
         if not key:
             raise BadInput(f"{path}:{number}: the line has no label; write key<TAB>name or one name a line")
         if key in keys:
             raise BadInput(f"{path}:{number}: {key!r} was on line {keys[key]} already; labels must be unique")
         keys[key] = number
         names.append(name.strip() or key)
-    return Labels(names, keys) if has_keys else Labels(keys), has_keys
+    return Labels(names, list(keys)) if has_keys else Labels(list(keys)), has_keys

@@ -5,7 +5,7 @@ Knows nothing about files and formats; those are the readers' concern.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Dataset:
             raise BadInput("a dataset needs texts or X; both are missing")
         if isinstance(self.texts, (str, bytes)):
             raise BadInput("texts must be a list of texts, but is one text; pass [text]")
+        if isinstance(self.texts, (Mapping, set, frozenset)):
+            raise BadInput(f"texts must be a list in the order of the rows, but is a {type(self.texts).__name__}")
         if self.X is not None:
             self.X = as_csr(self.X, name="X")
             if self.texts is not None:
@@ -102,6 +104,8 @@ class Dataset:
             raise BadInput(f"share must lie between 0 and 1, but is {share!r}")
         if len(self) < 2:
             raise BadInput(f"a dataset of {len(self)} rows cannot be split; two are needed")
+        if not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise BadInput(f"seed must be a whole number of at least 0, but is {seed!r}")
         n_held = min(max(round(len(self) * share), 1), len(self) - 1)
         held = np.zeros(len(self), dtype=bool)
         held[np.random.default_rng(seed).choice(len(self), n_held, replace=False)] = True

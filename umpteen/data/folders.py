@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from umpteen.data.corpus import Corpus, Row, split_cell, without_brackets
+from umpteen.data.corpus import Corpus, Row, without_brackets
 from umpteen.data.lines import open_text
 from umpteen.errors import BadInput
 
 
 def aligned_corpus(texts: Path, labels: Path) -> Corpus:
     """Two files, line by line: the text, and its labels separated by blanks."""
-    return Corpus(texts, lambda: _aligned_rows(texts, labels), cells=lambda: open_text(labels))
+    return Corpus(texts, lambda: _aligned_rows(texts, labels), cells=lambda: _label_lines(labels))
 
 
 def tsv_corpus(path: Path) -> Corpus:
     """One line per text: ``text<TAB><uri> <uri>``, with or without the angle brackets."""
-    return Corpus(path, lambda: _tsv_rows(path))
+    return Corpus(path, lambda: tsv_cells(path))
 
 
 def document_corpus(folder: Path) -> Corpus:
@@ -39,7 +39,7 @@ def has_documents(folder: Path) -> bool:
 
 
 def _aligned_rows(texts: Path, labels: Path) -> Iterator[Row]:
-    both = zip_longest(open_text(texts), open_text(labels))
+    both = zip_longest(open_text(texts), _label_lines(labels))
     for number, (text, cell) in enumerate(both):
         if text is None or cell is None:
             rest = 1 + sum(1 for _ in both)
@@ -51,14 +51,34 @@ def _aligned_rows(texts: Path, labels: Path) -> Iterator[Row]:
         yield text, cell
 
 
-def _tsv_rows(path: Path) -> Iterator[Row]:
+def _label_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(open_text(path), start=1):
+        yield _one_line(line, f"{path}:{number}")
+
+
+def tsv_cells(path: Path, *, labelled: bool = True) -> Iterator[Row]:
+    """Walk the two cells of each line, the text and its labels; blank lines are skipped."""
     for number, line in enumerate(open_text(path), start=1):
         if not line.strip():
             continue
-        text, tab, cell = line.partition("\t")
-        if not tab:
+        cells = line.split("\t")
+        if len(cells) == 1 and labelled:
             raise BadInput(f"{path}:{number}: the line has no TAB between text and labels")
-        yield text, split_cell(cell)
+        if len(cells) > 2:
+            raise BadInput(
+                f"{path}:{number}: a line must be text, TAB, labels separated by blanks, but has {len(cells)} cells; "
+                "take the TABs out of texts and labels"
+            )
+        if number == 1 and [cell.strip().lower() for cell in cells] == ["text", "labels"]:
+            raise BadInput(f"{path}:1: the line is a header, but a .tsv file has none; remove it, or write a .csv file")
+        yield cells[0], _one_line(cells[-1], f"{path}:{number}") if labelled else []
+
+
+def _one_line(labels: str, here: str) -> str:
+    """Refuse a carriage return between labels: the file mixes line ends, and these are labels of several rows."""
+    if "\r" in labels:
+        raise BadInput(f"{here}: the labels hold a carriage return that ends no line; use one kind of line end")
+    return labels
 
 
 def _documents(folder: Path, names: dict[str, str]) -> Iterator[Row]:

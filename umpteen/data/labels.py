@@ -17,6 +17,8 @@ import scipy.sparse as sp
 from umpteen.data.sparse import as_csr, wrap
 from umpteen.errors import BadInput, nearest
 
+_SEVERAL = -2  # stands for the labels that share a name
+
 
 class Labels:
     """The label vocabulary: id to name and key, and back.
@@ -27,6 +29,12 @@ class Labels:
         One name per label, in the order of their ids.
     keys
         One URI or code per label, unique; the names where there are none.
+
+    Attributes
+    ----------
+    separator
+        What separates labels in the table they were read from, ``";"`` or ``" "``; None if no table said so. Other
+        files are read with the same.
 
     Examples
     --------
@@ -45,6 +53,7 @@ class Labels:
         self._n = len(self._names)
         self._index: dict[str, int] | None = None
         self._by_name: dict[str, int] | None = None
+        self.separator: str | None = None
         if self._keys is not None and len(self._keys) != self._n:
             raise BadInput(f"there are {self._n} names but {len(self._keys)} keys; pass one key per name")
         self._lookup()
@@ -78,11 +87,13 @@ class Labels:
         return self._n
 
     def __contains__(self, label: object) -> bool:
-        return str(label) in self._lookup()
+        return (self._number(str(label)) >= 0) if self.is_numbered else str(label) in self._lookup()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
+        if self.is_numbered and other.is_numbered:
+            return len(self) == len(other)
         return len(self) == len(other) and self.keys() == other.keys() and self.names() == other.names()
 
     __hash__ = None  # type: ignore[assignment]  # a vocabulary can grow
@@ -108,7 +119,9 @@ class Labels:
         """Return a vocabulary that can grow without changing this one."""
         if self.is_numbered:
             return Labels.numbered(len(self))
-        return Labels(self.names(), None if self._keys is None else self._keys)
+        labels = Labels(self.names(), None if self._keys is None else self._keys)
+        labels.separator = self.separator
+        return labels
 
     def add(self, labels: Iterable[str]) -> None:
         """Append labels that are not known yet; ids given out before stay as they are."""
@@ -176,13 +189,22 @@ class Labels:
 
     def _ids(self, flat: Sequence[str]) -> np.ndarray:
         """Look labels up by key, those not found by name; -1 stands for unknown ones."""
+        if self.is_numbered:  # millions of columns need no text each
+            return np.fromiter(map(self._number, flat), dtype=np.int64, count=len(flat))
         ids = np.fromiter(map(self._lookup().get, flat, repeat(-1)), dtype=np.int64, count=len(flat))
         if self._keys is not None:
             if self._by_name is None:
                 self._by_name = _unambiguous(self.names())
             for i in np.flatnonzero(ids < 0):
                 ids[i] = self._by_name.get(flat[i], -1)
+                if ids[i] == _SEVERAL:
+                    raise BadInput(f"{flat[i]!r} is the name of several labels; use their keys")
         return ids
+
+    def _number(self, label: str) -> int:
+        """Return the column that a number without leading zeros names, or -1."""
+        is_number = label.isascii() and label.isdigit() and len(label) < 11 and str(int(label)) == label
+        return int(label) if is_number and int(label) < self._n else -1
 
     def _take(self, values: list[str] | None, ids: Iterable[int] | None) -> list[str]:
         if ids is None:
@@ -205,8 +227,9 @@ def as_targets(targets: Any, names: Labels | Sequence[str] | None = None) -> tup
         - one list, tuple, set or array of labels per row, as text or whole numbers: these are names;
         - a list or one-dimensional array of text or whole numbers: one label per row.
 
-        Lists of equal length that hold only 0 and 1 and repeat one of them within a row cannot be names and
-        are read as an indicator matrix.
+        Lists of equal length that hold nothing but 0 and 1 and repeat one of them within a row cannot be labels
+        and are rows of a matrix. Pairs that repeat nothing, ``[[0, 1], [1, 0]]``, could be either and are refused,
+        unless ``names`` has the labels 0 and 1.
     names
         The vocabulary: names of the columns of a matrix, or the labels that rows may hold.
 
@@ -219,7 +242,9 @@ def as_targets(targets: Any, names: Labels | Sequence[str] | None = None) -> tup
     labels = names if names is None or isinstance(names, Labels) else Labels(names)
     if not sp.issparse(targets) and not _is_matrix(targets):
         rows = _as_rows(targets)
-        if not _is_indicator(rows):
+        if not is_indicator(rows):
+            if labels is None or not ("0" in labels and "1" in labels):
+                refuse_ambiguous(rows)
             if labels is not None:
                 return labels.encode(rows), labels
             labels, Y = Labels.from_lists(rows)
@@ -248,17 +273,33 @@ def _as_rows(targets: Any) -> list[Any]:
     return [int(row) if isinstance(row, float) and row.is_integer() else row for row in rows]
 
 
-def _is_indicator(rows: list[Any]) -> bool:
-    """Recognise rows such as ``[0, 1, 0]``: as names they would repeat themselves."""
-    first = rows[0] if rows else None
-    if not isinstance(first, (list, tuple, np.ndarray)) or len(first) < 2:
-        return False
+def is_indicator(rows: Iterable[Any]) -> bool:
+    """Recognise rows such as ``[0, 1, 0]``: as labels they would repeat themselves."""
+    return _are_zeros_and_ones(rows) and any(len({int(value) for value in row}) < len(row) for row in rows)
+
+
+def refuse_ambiguous(rows: Iterable[Any]) -> None:
+    """Refuse pairs of 0 and 1: they could be lists of labels or rows of an indicator matrix.
+
+    Rows of one entry are labels: a matrix with a single column would have a single label.
+    """
+    if _are_zeros_and_ones(rows) and not is_indicator(rows):
+        raise BadInput(
+            "Y holds nothing but pairs of 0 and 1, which could be labels called 0 and 1 or rows of a matrix; "
+            "pass np.array(Y) for a matrix, or text such as '0' and '1' for labels"
+        )
+
+
+def _are_zeros_and_ones(rows: Iterable[Any]) -> bool:
+    """Tell whether all rows have one length, two or more, and hold nothing else."""
+    lengths = set()
     for row in rows:
-        if not isinstance(row, type(first)) or len(row) != len(first):
+        if not isinstance(row, (list, tuple, np.ndarray)) or len(row) < 2:
             return False
-        if not all(isinstance(value, numbers.Real) and value in (0, 1) for value in row):
+        lengths.add(len(row))
+        if len(lengths) > 1 or not all(isinstance(value, numbers.Real) and value in (0, 1) for value in row):
             return False
-    return any(len({int(value) for value in row}) < len(row) for row in rows)
+    return bool(lengths)
 
 
 def _check_weights(Y: sp.csr_matrix) -> sp.csr_matrix:
@@ -297,8 +338,8 @@ def _as_row(row: Any, number: int) -> Sequence[Any]:
 
 def _as_names(labels: Iterable[Any], lengths: np.ndarray | None = None) -> list[str]:
     """Turn labels into text; ``lengths`` of the rows they came from let a message say which row was wrong."""
-    if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
-        raise BadInput(f"labels must be a list, but are {labels!r:.80}")
+    if isinstance(labels, (str, bytes, Mapping, set, frozenset)) or not isinstance(labels, Iterable):
+        raise BadInput(f"labels must be a list, whose order is that of the columns, but are {labels!r:.80}")
     flat = list(labels)
     kinds = set(map(type, flat))
     if kinds <= {str, int} and "" not in set(flat):
@@ -322,7 +363,7 @@ def _in_order(labels: Iterable[str]) -> list[str]:
 def _unambiguous(names: list[str]) -> dict[str, int]:
     index: dict[str, int] = {}
     for i, name in enumerate(names):
-        index[name] = -1 if name in index else i
+        index[name] = _SEVERAL if name in index else i
     return index
 
 

@@ -1,7 +1,7 @@
 """Files as lines: plain, gzip or xz, UTF-8, one at a time, with errors that name file and line.
 
-Knows nothing about what the lines mean. Lines end at ``\\n`` or ``\\r\\n`` and nowhere else: Unicode's other
-separators occur inside texts.
+Knows nothing about what the lines mean. Lines end at ``\\n`` or ``\\r\\n`` and nowhere else: a lone ``\\r`` and
+Unicode's other separators occur inside texts. Only where there is no ``\\n`` at all do lines end at ``\\r``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
 def open_text(path: Path | str) -> Iterator[str]:
     """Walk the lines of a UTF-8 file, packed or plain, without their ends; ``-`` is standard input."""
     if str(path) == "-":
-        typed = (line if line.endswith(b"\n") else line + b"\n" for line in sys.stdin.buffer)
-        yield from _decoded(typed, "standard input")  # line by line: somebody may be waiting for each answer
+        yield from _decoded(_typed_lines(), "standard input")
         return
     with open_bytes(path) as stream:
         yield from _decoded(line_blocks(stream), str(path))
@@ -53,16 +52,23 @@ def open_text(path: Path | str) -> Iterator[str]:
 def line_blocks(stream: BinaryIO, size: int = _BUFFER) -> Iterator[bytes]:
     """Cut a stream into blocks of whole lines; the last gets a newline if it has none."""
     rest: list[bytes] = []
+    found = False
     while block := stream.read(size):
         cut = block.rfind(b"\n") + 1
         if cut:
+            found = True
             yield b"".join((*rest, block[:cut]))
             rest = [block[cut:]]
         else:
             rest.append(block)
     last = b"".join(rest)
     if last:
-        yield last + b"\n"
+        yield (last if found else with_newlines(last)) + b"\n"
+
+
+def with_newlines(content: bytes) -> bytes:
+    """Put ``\\n`` in the place of ``\\r`` in all that came, which has no ``\\n``; one at the very end is left out."""
+    return content.removesuffix(b"\r").replace(b"\r", b"\n")
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
@@ -96,6 +102,17 @@ def listing(folder: Path) -> str:
 
 def _neighbours(folder: Path) -> str:
     return listing(folder) if folder.is_dir() else f"nor does the folder {folder}"
+
+
+def _typed_lines() -> Iterator[bytes]:
+    """Walk standard input line by line: somebody may be waiting for each answer."""
+    if sys.stdin is None:
+        raise BadInput("standard input is closed; name a file, or pipe lines in")
+    for number, line in enumerate(sys.stdin.buffer):
+        if line.endswith(b"\n"):
+            yield line
+        else:  # the last one, and if it is the first too there is no newline at all
+            yield (line if number else with_newlines(line)) + b"\n"
 
 
 def _decoded(blocks: Iterator[bytes], where: str) -> Iterator[str]:

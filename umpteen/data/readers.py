@@ -18,7 +18,7 @@ from typing import Any
 import scipy.sparse as sp
 
 from umpteen.data import folders, tables, xmc
-from umpteen.data.corpus import Corpus, read_label_names
+from umpteen.data.corpus import Corpus, read_label_names, separator_in, split_cells
 from umpteen.data.dataset import Dataset
 from umpteen.data.labels import Labels
 from umpteen.data.lines import find_packed, listing, open_text, plain_suffix
@@ -62,7 +62,8 @@ def read(
     split
         Which part; ignored for a single file or a folder of documents.
     labels
-        The vocabulary to use. It is not changed; the dataset's own is longer if unknown labels occur.
+        The vocabulary to use, and with it what separates labels in a table. It is not changed; the dataset's own
+        is longer if unknown labels occur.
     n_rows
         Read the first rows only. Without a ``label_names`` file the vocabulary then comes from these alone.
     n_features
@@ -111,7 +112,7 @@ def stream_texts(path: PathLike, split: str = "train", text_column: str = "text"
         return found.source.texts()
     kind = plain_suffix(Path(path))
     if kind == ".tsv":
-        return (line.partition("\t")[0] for line in open_text(path) if line.strip())
+        return (text for text, _ in folders.tsv_cells(Path(path), labelled=False))
     if kind in (".csv", ".parquet"):
         return tables.table_corpus(_existing(Path(path)), kind, text_column, None).texts()
     return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, text_column)
@@ -223,8 +224,11 @@ def _existing(path: Path) -> Path:
 
 
 def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None) -> Dataset:
-    texts, rows = corpus.read(n_rows)
-    vocabulary, rows = _vocabulary(found, labels, rows)
+    texts, cells = corpus.read(n_rows)
+    train = found.train()
+    train = train.source if train is not None and isinstance(train.source, Corpus) else None
+    separator = _separator(corpus, cells, labels, train) if corpus.is_table else None
+    vocabulary, rows = _vocabulary(found, labels, split_cells(cells, separator), train, separator)
     try:
         if vocabulary is None:
             vocabulary, Y = Labels.from_lists(rows, corpus.names)
@@ -232,10 +236,21 @@ def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: i
             Y = vocabulary.encode(rows, unknown="add")
     except BadInput as error:
         raise BadInput(f"{found.where}: {error}") from error
+    vocabulary.separator = separator
     return Dataset(texts, None, Y, vocabulary, _name(found.where))
 
 
-def _vocabulary(found: _Found, labels: Labels | None, rows: list[Any]) -> tuple[Labels | None, list[Any]]:
+def _separator(corpus: Corpus, cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:
+    """Return what separates labels: what the vocabulary was read with, else what the train split shows, or the file."""
+    if labels is not None and labels.separator is not None:
+        return labels.separator
+    of_train = separator_in(train.all_cells) if train is not None and train.is_table else None
+    return of_train or separator_in(cells)
+
+
+def _vocabulary(
+    found: _Found, labels: Labels | None, rows: list[Any], train: Corpus | None, separator: str | None
+) -> tuple[Labels | None, list[Any]]:
     """Return the vocabulary that fixes the ids (a copy that may grow), and the rows in its terms."""
     if found.label_names is not None:
         named, has_keys = read_label_names(found.label_names)
@@ -246,10 +261,9 @@ def _vocabulary(found: _Found, labels: Labels | None, rows: list[Any]) -> tuple[
             return named, rows
     if labels is not None:
         return labels.copy(), rows
-    train = found.train()
-    if train is None or not isinstance(train.source, Corpus):
+    if train is None:
         return None, rows
-    return Labels.from_lists(train.source.label_rows(), train.source.names)[0], rows
+    return Labels.from_lists(split_cells(train.all_cells, separator), train.names)[0], rows
 
 
 def _by_line_number(rows: list[Any], named: Labels) -> list[Any]:

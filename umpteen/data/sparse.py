@@ -129,11 +129,18 @@ def wrap(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple
     return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
 
 
+def refuse_masked(X: Any, name: str) -> None:
+    """Refuse an array whose mask would be lost."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
+        raise BadInput(f"{name} has masked entries, which would be read as if they were not; pass {name}.filled(0)")
+
+
 def _from_dense(X: Any, name: str) -> sp.csr_matrix:
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
         raise BadInput(f"{name} must be a matrix of numbers with rows of equal length: {error}") from error
+    refuse_masked(X, name)
     if array.ndim != 2:
         raise BadInput(
             f"{name} must have two dimensions, but has shape {array.shape}. Reshape your data: "

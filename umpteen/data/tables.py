@@ -1,7 +1,7 @@
 """Tables: JSON lines, CSV with a header, Parquet; one column with the text, one with the labels.
 
-Labels are a list, or one string that is split at semicolons if any cell of the file has one and at blanks
-otherwise; a string that begins with ``[`` is a JSON list. Knows nothing about vocabularies or splits.
+Labels are a list, or one string that is still to be split; a string that begins with ``[`` is a JSON list. Knows
+nothing about vocabularies or splits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from umpteen.data.corpus import Corpus, Row, split_cells
+from umpteen.data.corpus import Corpus, Row
 from umpteen.data.lines import open_text
 from umpteen.errors import BadInput, MissingExtra, nearest
 
@@ -32,7 +32,7 @@ def table_corpus(path: Path, kind: str, text_column: str, label_column: str | No
             return _parquet_rows(path, text_column, label_column, names)
         return json_rows(open_text(path), str(path), text_column, label_column, names)
 
-    return Corpus(path, rows, split=split_cells, names=names)
+    return Corpus(path, rows, is_table=True, names=names)
 
 
 def json_rows(
@@ -61,17 +61,18 @@ def _csv_rows(path: Path, text_column: str, label_column: str | None) -> Iterato
             header = next(reader, None)
             if header is None:
                 raise BadInput(f"{path} is empty; a CSV file needs a header line")
-            columns: dict[str, int] = {}
-            for i, column in enumerate(header):
-                columns.setdefault(column.strip(), i)  # of two columns with one name the first counts
-            text_at = _field(columns, text_column, f"{path}:1")
-            label_at = text_at if label_column is None else _field(columns, label_column, f"{path}:1")
+            names = [column.strip() for column in header]
+            text_at = _column(names, text_column, f"{path}:1")
+            label_at = text_at if label_column is None else _column(names, label_column, f"{path}:1")
             for record in reader:
                 here = f"{path}:{reader.line_num}"
                 if not record:
                     continue
-                if len(record) <= max(text_at, label_at):
-                    raise BadInput(f"{here}: {len(record)} columns where the header has {len(header)}")
+                if len(record) != len(header):
+                    raise BadInput(
+                        f"{here}: {len(record)} columns where the header has {len(header)}; "
+                        "put a cell that holds a comma in quotes"
+                    )
                 yield record[text_at], [] if label_column is None else _as_cell(record[label_at], here, {})
         except csv.Error as error:
             raise BadInput(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
@@ -97,6 +98,13 @@ def _parquet_rows(path: Path, text_column: str, label_column: str | None, names:
                     number += 1
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path} is not a readable Parquet file: {error}") from error
+
+
+def _column(names: list[str], column: str, here: str) -> int:
+    """Return where a column is; one that the header has twice is refused."""
+    if names.count(column) > 1:
+        raise BadInput(f"{here}: there are {names.count(column)} columns '{column}'; rename all but one")
+    return _field({name: at for at, name in enumerate(names)}, column, here)
 
 
 def _field(record: dict[str, Any], column: str, here: str) -> Any:

@@ -22,7 +22,7 @@ from umpteen.errors import BadInput
 _BLOCK = 1 << 24  # bytes parsed at a time
 _MAX = 2**31 - 1
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
-_NO_TEXTS = "; if the file holds texts, put it into a folder as train_texts.txt beside train_labels.txt"
+NO_TEXTS = "; if the file holds texts, put it into a folder as train_texts.txt beside train_labels.txt"
 _PROBLEMS = {
     1: "labels must be whole numbers separated by commas",
     2: "a label must be smaller than the number of labels (stated in the header, or 2147483647)",
@@ -79,7 +79,8 @@ def read_rows(
 def has_header(path: Path) -> bool:
     """Tell whether a file of feature rows begins by saying how many rows, features and labels it has."""
     with open_bytes(path) as stream:
-        return _HEADER.fullmatch(stream.readline(200).removeprefix(b"\xef\xbb\xbf")) is not None
+        first = stream.readline(200).removeprefix(b"\xef\xbb\xbf").partition(b"\r")[0]
+        return _HEADER.fullmatch(first) is not None
 
 
 def read_npz(x_path: Path, y_path: Path, n_rows: int | None = None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -127,7 +128,7 @@ def _parse(path: Path, block: bytes, header: Header | None, first_line: int) -> 
     if status:
         line = first_line + block.count(b"\n", 0, position)
         shown = block[position : position + 40].split(b"\n")[0].decode(errors="replace")
-        hint = "" if header or line > 1 else _NO_TEXTS
+        hint = "" if header or line > 1 else NO_TEXTS
         raise BadInput(f"{path}:{line}: {_PROBLEMS[status]}, but here is {shown!r}{hint}")
     n_labels = label_ends[n_rows - 1] if n_rows else 0
     n_features = feature_ends[n_rows - 1] if n_rows else 0

@@ -49,10 +49,11 @@ class LinearTree:
         self.posts = self._posts()
         self._by_chunk: dict[int, Chunks] = {}
         self._settled: dict[tuple[int | None, int], np.ndarray] = {}
+        self._reached: dict[int | None, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is worked out on first use."""
-        return self.__dict__ | {"_by_chunk": {}, "_settled": {}}
+        return self.__dict__ | {"_by_chunk": {}, "_settled": {}, "_reached": {}}
 
     @classmethod
     def pack(
@@ -311,6 +312,16 @@ class LinearTree:
             beams = [beam or self.search.beam] * self.n_levels
         wide = np.maximum(beams, self._narrowest(k))
         return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)  # memory is taken by it
+
+    def reach(self, beam: int | None = None) -> int:
+        """Return how many labels lie under the nodes that a beam keeps, in any case."""
+        if beam not in self._reached:
+            kept = 1
+            for level, starts in enumerate(self.tree.starts[: self.n_levels]):
+                found = int(np.sort(np.diff(starts))[:kept].sum())
+                kept = min(int(self._beams(beam, 1)[level]), found)
+            self._reached[beam] = found
+        return self._reached[beam]
 
     def _narrowest(self, k: int) -> list[int]:
         """Return how many nodes of each level must be kept so that k labels lie under them in any case."""

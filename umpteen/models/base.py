@@ -7,7 +7,8 @@ wires the rooms together: features, trees, store. It knows no algorithm of its o
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,15 +34,15 @@ from umpteen.features.tfidf import Tfidf
 from umpteen.heads import LinearTree
 from umpteen.models import folder
 from umpteen.models.answers import Answers
-from umpteen.models.ensemble_rules import merge
+from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
 from umpteen.models.training import Training, begin_run, settled
-from umpteen.shortlist import TopK, check_k
+from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
-_PROPOSED = 50  # labels each of several trees proposes at least: with fewer, the best one could depend on k
+_ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
 
 
 class Model(Contract, Answers):
@@ -104,7 +105,7 @@ class Model(Contract, Answers):
     def config(self) -> ModelConfig:
         """The settings that ``fit`` would use: defaults, preset, then what was passed.
 
-        ``config_`` holds those of the last ``fit``.
+        ``config_`` holds those of the last ``fit``, with changes since then that prediction alone reads.
         """
         given = {name: value for name in self._parameters() if (value := getattr(self, name)) is not None}
         return update(self.defaults(), given)
@@ -198,14 +199,13 @@ class Model(Contract, Answers):
         """
         self._check_fitted()
         check_k(k)
-        if beam is not None and (not isinstance(beam, (int, np.integer)) or beam < 1):
-            raise BadInput(f"beam must be a whole number of at least 1, but is {beam!r}")
+        if beam is not None:
+            check_count(beam, "beam")
         workers, wanted = self._workers(threads), None
         rows = self._rows(X, workers)
         if allowed is not None:
             wanted = np.unique(self.targets_.ids(allowed))
-            # every node on the way leads to an allowed label, so as many nodes as labels are enough
-            beam = max(beam or self._usual_beam, min(k, len(wanted)))
+            beam = beam or self._usual_beam
         top = self._ranked(rows, k, beam, wanted, workers)
         top.label_names = self.targets_.names
         return top
@@ -222,7 +222,9 @@ class Model(Contract, Answers):
         """Search the trees and merge what they find."""
         if len(self.heads_) == 1:
             return search_tree(self.heads_[0], rows, k, beam, wanted, threads)
-        return merge(self._proposals(rows, proposed(k), beam, wanted, threads), self.config_.ensemble, k)
+        wanted_tiers = tiers(k, len(self.labels_))
+        tops = self._proposals(rows, wanted_tiers[-1].depth, beam, wanted, threads)
+        return merge_by_tiers(tops, self.config_.ensemble, wanted_tiers)
 
     def _proposals(
         self, rows: Rows, depth: int, beam: int | None, wanted: np.ndarray | None, threads: int
@@ -323,6 +325,14 @@ class Model(Contract, Answers):
             if self.tfidf_ is not None:
                 self.tfidf_ = Tfidf.from_arrays(self.tfidf_.config, self.tfidf_.arrays())
 
+    def _search_anew(self) -> None:
+        """Take up ``search`` and ``ensemble`` as they are now; what is ``auto`` stays as ``fit`` has settled it."""
+        config, fitted = self.config, self.config_.search
+        search = config.search if config.search.post != "auto" else replace(config.search, post=fitted.post)
+        if replace(search, threshold=fitted.threshold) != fitted:
+            self.heads_ = [LinearTree(h.arrays, h.tree, h.n_features, search) for h in self.heads_]
+        self.config_ = replace(self.config_, search=search, ensemble=config.ensemble)
+
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""
         self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_ = parts
@@ -340,7 +350,11 @@ class Model(Contract, Answers):
         return self.targets_.classes
 
     def _workers(self, threads: int | None) -> int:
-        return n_threads(int(self.threads or 0) if threads is None else threads)
+        if threads is None:
+            threads = self.config.threads if isinstance(self.threads, str) else self.threads or 0
+        if not isinstance(threads, (int, np.integer)) or isinstance(threads, bool) or threads < 0:
+            raise BadInput(f"threads must be a whole number, 0 for all cores, but is {threads!r}")
+        return n_threads(int(threads))
 
     def _rows(self, X: Any, threads: int) -> Rows:
         normalize = self.tfidf_ is None and self.config_.normalize
@@ -403,21 +417,50 @@ def name_vectors(tfidf: Tfidf, targets: Targets, config: ModelConfig) -> sp.csr_
     return None if config.tree.vectors == "pifa" else tfidf.transform(targets.names)
 
 
-def proposed(k: int) -> int:
-    """Return how many labels each of several rankings proposes for the best k."""
-    return max(2 * k, _PROPOSED)
-
-
 def search_tree(
     head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
 ) -> TopK:
-    """Search one tree, and put label numbers in place of its positions."""
+    """Search one tree for labels by their numbers, of those ``wanted`` if any are named."""
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
-    top = head.topk(rows, min(k, head.tree.n_labels), beam=beam, allowed=flags, threads=threads)
-    positions, top.labels = top.labels, head.tree.order[top.labels]
-    if top.k and (positions[:, -1] < 0).any():
-        top.labels[positions < 0] = -1
-    if top.k < k:
-        missing = ((0, 0), (0, k - top.k))
-        return TopK(np.pad(top.labels, missing, constant_values=-1), np.pad(top.scores, missing))
+    reach = head.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
+
+    def search(places: int) -> TopK:
+        wide = beam if wanted is None else beam_for_wanted(wanted, beam, places)
+        top = head.topk(rows, min(places, head.tree.n_labels), beam=wide, allowed=flags, threads=threads)
+        positions, top.labels = top.labels, head.tree.order[top.labels]
+        if top.k and (positions[:, -1] < 0).any():
+            top.labels[positions < 0] = -1
+        return top
+
+    return padded(widened(search, min(k, head.tree.n_labels), reach), k)
+
+
+def widened(search: Callable[[int], TopK], k: int, reach: int) -> TopK:
+    """Search for k labels where the usual beam leads to ``reach`` in any case; for more of them it is made wider.
+
+    A wider beam may find labels that score higher. They are put behind those that were found without: so the first
+    labels are the same whatever k is.
+    """
+    top = search(min(k, reach))
+    while reach < k:
+        reach *= 2
+        top = top.continued(search(reach).first(k))
     return top
+
+
+def reach_of_wanted(wanted: np.ndarray, beam: int | None) -> int:
+    """Return how many of the labels that are wanted a beam finds: each node on the way leads to one."""
+    return beam if beam < len(wanted) else _ALL
+
+
+def beam_for_wanted(wanted: np.ndarray, beam: int, k: int) -> int:
+    """Return how many nodes are enough for k of the labels that are wanted."""
+    return max(beam, min(k, len(wanted)))
+
+
+def padded(top: TopK, k: int) -> TopK:
+    """Fill rows up to k places with −1."""
+    if top.k >= k:
+        return top
+    missing = ((0, 0), (0, k - top.k))
+    return TopK(np.pad(top.labels, missing, constant_values=-1), np.pad(top.scores, missing))

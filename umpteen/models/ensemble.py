@@ -11,7 +11,7 @@ from umpteen.data.labels import Labels
 from umpteen.errors import BadInput
 from umpteen.models.answers import Answers
 from umpteen.models.base import Model
-from umpteen.models.ensemble_rules import merge
+from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.inputs import Targets, readable
 from umpteen.shortlist import TopK, check_k
 
@@ -38,6 +38,8 @@ class Ensemble(Answers):
     """
 
     def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
+        if not isinstance(models, Sequence):
+            raise BadInput(f"an ensemble needs a list of models, but got a {type(models).__name__}; wrap it: [model]")
         if not models:
             raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
         first = models[0].labels_
@@ -54,11 +56,15 @@ class Ensemble(Answers):
     def topk(
         self, X: Any, k: int = 10, *, beam: int | None = None, allowed: Any = None, threads: int | None = None
     ) -> TopK:
-        """Return the k best labels by the merged score; each model proposes 2k."""
+        """Return the k best labels by the merged score.
+
+        Each model proposes twice as many, and 50 at least; what it does not propose counts 0.
+        """
         check_k(k)
-        X = readable(X)
-        tops = [model.topk(X, 2 * k, beam=beam, allowed=allowed, threads=threads) for model in self.models]
-        return merge(tops, self.rule, k, self.weights)
+        X, wanted = readable(X), tiers(k, len(self.labels_))
+        depth = wanted[-1].depth
+        tops = [model.topk(X, depth, beam=beam, allowed=allowed, threads=threads) for model in self.models]
+        return merge_by_tiers(tops, self.rule, wanted, self.weights)
 
     @property
     def labels_(self) -> Labels:

@@ -6,8 +6,9 @@ label that a model does not list counts as 0 there.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +70,49 @@ def merge(
     return TopK(labels, scores, tops[0].label_names)
 
 
+class Tier(NamedTuple):
+    """So many places of a merged ranking are decided by so many labels of each model."""
+
+    places: int
+    depth: int
+
+
+def tiers(k: int, n_labels: int, first: int = 50) -> list[Tier]:
+    """Return which labels of each model decide the k best: twice as many as there are places, ``first`` at least.
+
+    Places are filled from the top, and the depth at which one is decided does not depend on k: so the first labels are
+    the same whatever k is. Few labels are all proposed.
+
+    Examples
+    --------
+    >>> tiers(5, 1_000), tiers(60, 1_000)
+    ([Tier(places=5, depth=50)], [Tier(places=25, depth=50), Tier(places=50, depth=100), Tier(places=60, depth=200)])
+    >>> tiers(60, 80)
+    [Tier(places=60, depth=80)]
+    """
+    found = []
+    depth = first if n_labels > 2 * first else n_labels
+    while not found or found[-1].places < k:
+        depth = min(depth, n_labels)
+        found.append(Tier(k if depth == n_labels else min(k, depth // 2), depth))
+        depth *= 2
+    return found
+
+
+def merge_by_tiers(
+    parts: Sequence[TopK], rule: str, wanted: Sequence[Tier], weights: Sequence[float] | None = None
+) -> TopK:
+    """Merge rankings that hold as many labels as the last tier wants: each tier adds what is missing behind the last.
+
+    A label that a deeper tier adds scores no more than those before it.
+    """
+    top = None
+    for tier in wanted:
+        merged = merge([part.first(tier.depth) for part in parts], rule, tier.places, weights)
+        top = merged if top is None else top.continued(merged)
+    return top
+
+
 def _score(top: TopK, part: int, n_parts: int, longest: int) -> np.ndarray:
     return top.scores
 
@@ -118,6 +162,8 @@ def _check_weights(weights: Sequence[float] | None, n_parts: int, rule: str) -> 
         return [1.0] * n_parts
     if rule == "round-robin":
         raise BadConfig("round-robin lets the models take turns and has no weights; order the models instead")
+    if isinstance(weights, str) or not all(isinstance(weight, numbers.Real) for weight in weights):
+        raise BadConfig(f"weights must be one number per model, but are {weights!r:.80}")
     shares = [float(weight) for weight in weights]
     if len(shares) != n_parts:
         raise BadConfig(f"there must be one weight per model ({n_parts}), but there are {len(shares)}")

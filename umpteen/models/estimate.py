@@ -37,6 +37,11 @@ _BYTES_PER_SECOND = 50e6  # text that one core turns into tf-idf rows
 _SECONDS_PER_TEXT = 5e-6  # and for each text
 _SECONDS_PER_ADDED = 1e-8  # a feature of a text added to the vector of a label
 _SECONDS_PER_HALVED = 9e-8  # a feature of a label, each time that labels are halved
+_SECONDS_PER_COLUMN_HALVED = 1.1e-7  # a label, each time that labels are halved, even if no text has it
+_SECONDS_PER_COLUMN = 1.4e-7  # a label at each level of a tree, where it is found and laid out
+_BYTES_PER_COLUMN = 50.0  # a label while a tree is built and trained
+_BYTES_PER_COLUMN_KEPT = 16.0  # and in each tree that is done
+_UNBALANCED_COLUMNS = 4.0  # how much more of both where a cluster may have one label
 _SHARED = 0.8  # threads to this power are as good as so many cores
 _LOGISTIC = 2.5  # how much slower than the squared hinge
 _UNBALANCED = 2.0  # a few chunks hold most of the labels
@@ -136,14 +141,24 @@ def _reading(size: Size, n_rows: int, config: ModelConfig) -> _Part:
 
 def _clustering(size: Size, n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> _Part:
     """Guess what it takes to add up the texts of each label, and to cluster the labels."""
-    if isinstance(config, NetModelConfig) and not config.ranker:
-        n_clusters = float(network_levels(n_labels, config.net)[:-1][-1])
-    else:
-        n_clusters = float(np.prod(shape(n_labels, config.tree)))
+    counts = _clusters(n_labels, config)
+    n_halvings = float(np.log2(max(np.prod(counts, dtype=float), 1.0)))
     added = size.n_nonzeros * labels_per_row
     kept = min(added, float(n_labels) * config.tree.max_features)
-    work = added * _SECONDS_PER_ADDED + kept * np.log2(max(n_clusters, 1.0)) * _SECONDS_PER_HALVED
-    return _Part(config.trees * work / _cores(config) if n_clusters > 1 else 0.0, 0.0)
+    each = kept * _SECONDS_PER_HALVED + n_labels * _SECONDS_PER_COLUMN_HALVED
+    shared = (added * _SECONDS_PER_ADDED + n_halvings * each) / _cores(config)
+    laid_out = n_labels * (len(counts) + 1) * _SECONDS_PER_COLUMN
+    memory = n_labels * (_BYTES_PER_COLUMN + config.trees * _BYTES_PER_COLUMN_KEPT)
+    more = _UNBALANCED_COLUMNS if config.tree.kind == "unbalanced" else 1.0
+    return _Part(config.trees * (shared + more * laid_out) if n_halvings else 0.0, more * memory)
+
+
+def _clusters(n_labels: int, config: ModelConfig) -> tuple[float, ...]:
+    """Return how many children a node has at each level above the labels."""
+    if isinstance(config, NetModelConfig) and not config.ranker:
+        sizes = network_levels(n_labels, config.net)[:-1]
+        return tuple(size / above for above, size in zip((1, *sizes), sizes, strict=False))
+    return shape(n_labels, config.tree)
 
 
 def _ranking(size: Size, n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> _Part:

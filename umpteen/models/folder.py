@@ -163,6 +163,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
     if parts.tfidf is not None:
         arrays["tfidf"] = parts.tfidf.arrays()
     labels, extra = parts.targets.labels, {}
+    if parts.targets.counts is not None:
+        arrays["counts"] = {"labels": parts.targets.counts}
     if not labels.is_numbered and labels.keys() != labels.names():
         extra["keys.txt"] = store.format_labels(labels.keys())
     if parts.neural is not None:
@@ -177,7 +179,8 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         "n_labels": len(labels),
         "n_features": parts.n_features,
         "trees": len(parts.heads),
-        "targets": {"kind": parts.targets.kind, "dtype": parts.targets.dtype},
+        "targets": {"kind": parts.targets.kind, "dtype": parts.targets.dtype, "n_rows": parts.targets.n_rows},
+        "data": {"separator": labels.separator},
     }
     config = {"recipe": parts.config.recipe, "settings": settings, "meta": meta}
     store.write(path, config=config, arrays=arrays, labels=parts.targets.names, extra=extra)
@@ -217,7 +220,9 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         neural = _neural(stored, config)
     elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
-    return Parts(config, _targets(labels, **meta["targets"]), tfidf, n_features, heads, neural)
+    labels.separator = _separator(meta.get("data", {}))
+    counts = _label_counts(stored, len(labels))
+    return Parts(config, _targets(labels, counts, **meta["targets"]), tfidf, n_features, heads, neural)
 
 
 def _count(meta: Mapping[str, Any], name: str) -> int:
@@ -228,7 +233,7 @@ def _count(meta: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _targets(labels: Labels, kind: str, dtype: str = "") -> Targets:
+def _targets(labels: Labels, counts: np.ndarray | None, kind: str, dtype: str = "") -> Targets:
     """Return the labels in the form in which they came."""
     if kind not in _TARGETS or not isinstance(dtype, str):
         raise BadInput(f"its labels must be one of {', '.join(_TARGETS)}, but are {str(kind)[:80]!r}")
@@ -238,7 +243,7 @@ def _targets(labels: Labels, kind: str, dtype: str = "") -> Targets:
         if wanted.kind not in "biufUSO" or wanted.itemsize > max(4 * longest, 16):
             dtype = "U" if wanted.kind in "US" else "O"  # no room is made for more than the names take
         _ = Targets(labels, kind, dtype).classes  # tells whether the names can be of this type
-    return Targets(labels, kind, dtype)
+    return Targets(labels, kind, dtype, counts)
 
 
 def _check_arrays(parts: Parts) -> None:
@@ -264,6 +269,24 @@ def _check_net(net: SavedNet) -> None:
     for name in ("hidden", "bottleneck"):
         if getattr(net.config.net, name) > max(widest, _USUAL_WIDTH):
             raise BadInput(f"net.{name} is {getattr(net.config.net, name)}, but its arrays reach {widest}")
+
+
+def _label_counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
+    """Return how many training rows have each label, if the model says so."""
+    if "counts" not in stored.stems:
+        return None
+    counts = stored.arrays("counts")["labels"]
+    if counts.shape != (n_labels,) or counts.dtype != np.int32 or counts.min(initial=0) < 0:
+        raise BadInput(f"its counts are not one number for each of {n_labels} labels")
+    return counts
+
+
+def _separator(data: Mapping[str, Any]) -> str | None:
+    """Return what separated labels in the file of the training data."""
+    separator = data.get("separator") if isinstance(data, dict) else data
+    if separator not in (None, ";", " "):
+        raise BadInput(f"labels cannot be separated by {separator!r}")
+    return separator
 
 
 def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:

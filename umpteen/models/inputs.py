@@ -6,15 +6,16 @@ that ``fit`` was given. Knows nothing about recipes, trees or files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.labels import Labels, as_targets
+from umpteen.data.labels import Labels, as_targets, is_indicator, refuse_ambiguous
+from umpteen.data.sparse import refuse_masked
 from umpteen.errors import BadInput, nearest
 from umpteen.shortlist import TopK
 
@@ -30,6 +31,7 @@ def is_texts(X: Any) -> bool:
     """Tell a list of texts from a matrix; a bare str is refused."""
     if isinstance(X, (str, bytes)):
         raise BadInput("texts must be a list, but a single text was passed; wrap it: [text]")
+    _refuse_unordered(X, "X", "texts")
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf"):
         return False
     array = _array(X)
@@ -38,7 +40,7 @@ def is_texts(X: Any) -> bool:
     if not isinstance(X, Iterable):
         raise BadInput(f"X must be a list of texts or a matrix, but is a {type(X).__name__}")
     first = next(iter(X), "")
-    if first is None:  # a hole in a list of texts is named by its row later
+    if not isinstance(first, Iterable):  # None or NaN in a list of texts is named by its row later
         return any(isinstance(value, str) for value in X)
     return isinstance(first, (str, bytes))
 
@@ -48,12 +50,15 @@ class Targets:
     """The labels of a model, and the form in which they came.
 
     ``kind`` is ``lists`` (of labels per row), ``dense`` or ``sparse`` (a matrix with a column per label), or
-    ``single`` (one label per row); ``dtype`` is the type of single labels.
+    ``single`` (one label per row); ``dtype`` is the type of single labels. ``counts`` says how many of the ``n_rows``
+    rows of training have each label; None for a model of an umpteen that did not keep it.
     """
 
     labels: Labels
     kind: str
     dtype: str = ""
+    n_rows: int = 0
+    counts: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def names(self) -> list[str] | None:
@@ -71,10 +76,15 @@ class Targets:
         return np.array(self.names, dtype=object if kind == "O" else str).astype(self.dtype or object)
 
     def encode(self, Y: Any) -> sp.csr_matrix:
-        """Turn true labels into a matrix; unknown ones get columns of their own, so that they count."""
+        """Turn true labels into a matrix; unknown ones get columns of their own, so that they count.
+
+        Pairs of 0 and 1 are labels if ``fit`` was given lists, and could be either if not.
+        """
         Y = readable(Y)
         kind = _kind(Y)
         if kind == "lists":
+            if self.kind != "lists":
+                refuse_ambiguous(Y)
             return self.labels.copy().encode(Y, unknown="add")
         if kind == "single":
             return self.labels.copy().encode([_name(value) for value in _single(Y)], unknown="add")
@@ -109,11 +119,10 @@ class Targets:
         if any(isinstance(item, (bool, np.bool_)) for item in items):
             raise BadInput(f"{what} must hold names or columns, not booleans; pass np.flatnonzero(mask)")
         if all(isinstance(item, (int, np.integer)) for item in items):
-            ids = np.array(items, np.int64)
-            wrong = ids[(ids < 0) | (ids >= len(self.labels))]
-            if len(wrong):
-                raise BadInput(f"{what} has the column {wrong[0]}; they range from 0 to {len(self.labels) - 1}")
-            return ids
+            wrong = next((item for item in items if not 0 <= item < len(self.labels)), None)
+            if wrong is not None:
+                raise BadInput(f"{what} has the column {wrong}; they range from 0 to {len(self.labels) - 1}")
+            return np.array(items, np.int64)
         found = self.labels.encode([[item] for item in items], unknown="ignore")
         unknown = np.flatnonzero(np.diff(found.indptr) == 0)
         if len(unknown):
@@ -143,9 +152,14 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
     if kind == "dense" or kind == "single":
         Y = np.asarray(Y) if kind == "dense" else [_name(value) for value in _single(Y)]
     matrix, labels = as_targets(Y, label_names)
-    if kind == "lists" and labels.is_numbered and label_names is None:
-        kind = "dense"  # lists of 0 and 1 that are rows of a matrix
-    return matrix, Targets(labels, kind, "O" if kind == "single" else "")
+    return matrix, Targets(labels, kind, "O" if kind == "single" else "", *_counted(matrix))
+
+
+def _counted(matrix: sp.csr_matrix) -> tuple[int, np.ndarray]:
+    """Return the number of rows, and of those with each label."""
+    counts = np.zeros(matrix.shape[1], np.int32)
+    np.add.at(counts, matrix.indices, 1)  # unlike bincount, no second array of 64 bits a label
+    return matrix.shape[0], counts
 
 
 def _array(values: Any) -> np.ndarray | None:
@@ -153,13 +167,31 @@ def _array(values: Any) -> np.ndarray | None:
     return np.asarray(values) if isinstance(values, np.ndarray) or hasattr(values, "__array__") else None
 
 
+def _refuse_unordered(values: Any, name: str, what: str) -> None:
+    """Refuse a dict, whose keys would be read, and a set, which has no order."""
+    if isinstance(values, (Mapping, set, frozenset)) and not sp.issparse(values):  # scipy's dok is a dict, too
+        kind = "dict" if isinstance(values, Mapping) else "set"
+        raise BadInput(f"{name} must hold {what} in the order of the rows, but is a {kind}; pass a list")
+
+
 def _kind(Y: Any) -> str:
+    _refuse_unordered(Y, "Y", "labels")
+    refuse_masked(Y, "Y")
     if sp.issparse(Y):
         return "sparse"
     array = _array(Y)
+    if array is not None and array.ndim not in (1, 2):
+        raise BadInput(
+            f"Y must have one or two dimensions, but has shape {array.shape}; "
+            "pass one label per row, or a matrix with one column per label"
+        )
     if array is None:
-        is_single = isinstance(Y, Iterable) and len(Y) and all(isinstance(row, _SCALARS) for row in Y)  # type: ignore[arg-type]
-        return "single" if is_single and not isinstance(Y, (str, bytes)) else "lists"
+        if isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
+            return "lists"  # which will be refused
+        kinds = [isinstance(row, (*_SCALARS, type(None))) for row in Y]
+        if all(kinds) and any(row is not None for row in Y):  # None in a list of labels is named by its row later
+            return "single"
+        return "dense" if is_indicator(Y) else "lists"
     if array.dtype.kind in "UST" and array.ndim == 2:
         return "lists"
     if array.ndim == 2:
@@ -182,7 +214,8 @@ def _read_single(Y: Any) -> tuple[sp.csr_matrix, Targets]:
         (np.ones(n_rows, np.float32), column.ravel().astype(np.int32), np.arange(n_rows + 1)),
         shape=(n_rows, len(classes)),
     )
-    return matrix, Targets(Labels([_name(value) for value in classes]), "single", values.dtype.str)
+    labels = Labels([_name(value) for value in classes])
+    return matrix, Targets(labels, "single", values.dtype.str, *_counted(matrix))
 
 
 def _single(Y: Any) -> np.ndarray:

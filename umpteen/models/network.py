@@ -28,9 +28,18 @@ from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
 from umpteen.features.pooling import Pooling
 from umpteen.features.tokens import Tokens
-from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors
+from umpteen.models.base import (
+    beam_for_wanted,
+    check_names,
+    check_trainable,
+    fit_words,
+    name_vectors,
+    padded,
+    reach_of_wanted,
+    widened,
+)
 from umpteen.models.encoded import EncodedModel
-from umpteen.models.ensemble_rules import merge
+from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
 from umpteen.models.inputs import Targets
 from umpteen.models.training import (
@@ -47,7 +56,7 @@ from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
 
-_PROPOSED = 100  # labels that network and ranker propose at least: with fewer, the best one could depend on k
+_PROPOSED = 100  # labels that network and ranker propose at least
 
 _MOST_CANDIDATES = 250_000  # nodes of a given tree that a text may be compared with at a level
 
@@ -216,13 +225,25 @@ class NetModel(EncodedModel):
         share, n_trees = self.config_.head_weight, len(self.heads_)
         if n_trees and not share:
             return super()._ranked(rows.ranked, k, beam, wanted, threads)
-        depth = min(max(2 * k, _PROPOSED), len(self.labels_)) if n_trees else k
+        wanted_tiers = tiers(k, len(self.labels_), first=_PROPOSED)
+        depth = wanted_tiers[-1].depth if n_trees else k
         with encoders().on_threads(threads):
-            own = self.neural_.net.get().topk(rows.seen, depth, beam=beam, wanted=wanted)
+            own = self._of_network(rows, depth, beam, wanted)
         if not n_trees:
             return own
         tops = [*self._proposals(rows.ranked, depth, beam, wanted, threads), own]
-        return merge(tops, "average", k, weights=[(1.0 - share) / n_trees] * n_trees + [share])
+        return merge_by_tiers(tops, "average", wanted_tiers, [(1.0 - share) / n_trees] * n_trees + [share])
+
+    def _of_network(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None) -> TopK:
+        """Return the best labels by the network alone."""
+        network = self.neural_.net.get()
+
+        def search(places: int) -> TopK:
+            wide = beam if wanted is None else beam_for_wanted(wanted, beam, places)
+            return network.topk(rows.seen, min(places, len(self.labels_)), beam=wide, wanted=wanted)
+
+        reach = network.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
+        return padded(widened(search, min(k, len(self.labels_)), reach), k)
 
     def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         share = np.float32(self.config_.head_weight or 0.0)

@@ -14,6 +14,8 @@ from typing import Any, Self
 from umpteen.config import ModelConfig, update
 from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 
+_AT_ONCE = ("search", "ensemble")  # parameters that only prediction reads; threads are looked up when they are used
+
 
 class Contract:
     """``get_params``, ``set_params`` and tags, so that clone, pipelines and searches work."""
@@ -41,14 +43,29 @@ class Contract:
         }
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters, nested ones as ``tree__branching=16``; the next ``fit`` uses them."""
-        for key in sorted(params, key=lambda key: "__" in key):  # whole nouns first, then their parts
-            name, _, inner = key.partition("__")
-            known = self._parameters()
-            if name not in known:
-                raise BadConfig(f"{type(self).__name__} has no parameter '{key}'{nearest(name, known)}")
-            setattr(self, name, self._nested(name, inner, params[key]) if inner else params[key])
+        """Change parameters, nested ones as ``tree__branching=16``.
+
+        What prediction alone reads (``search``, ``ensemble``, ``threads``) holds at once, also for a fitted model;
+        everything else holds from the next ``fit`` on. If one is refused, none is changed.
+        """
+        known = self._parameters()
+        before = dict(self.__dict__)
+        try:
+            for key in sorted(params, key=lambda key: "__" in key):  # whole nouns first, then their parts
+                name, _, inner = key.partition("__")
+                if name not in known:
+                    raise BadConfig(f"{type(self).__name__} has no parameter '{key}'{nearest(name, known)}")
+                setattr(self, name, self._nested(name, inner, params[key]) if inner else params[key])
+            if self.__sklearn_is_fitted__() and any(key.partition("__")[0] in _AT_ONCE for key in params):
+                self._search_anew()
+        except BadConfig:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
         return self
+
+    def _search_anew(self) -> None:
+        """Let a fitted model predict with the parameters as they are now."""
 
     def _nested(self, name: str, inner: str, value: Any) -> Any:
         """Return a noun's settings with one of them replaced; an unknown one is refused now, not in fit."""

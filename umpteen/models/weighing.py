@@ -17,8 +17,8 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads
 from umpteen.heads import DenseHead
 from umpteen.metrics import evaluate
-from umpteen.models.base import proposed, search_tree
-from umpteen.models.ensemble_rules import merge
+from umpteen.models.base import search_tree
+from umpteen.models.ensemble_rules import merge, tiers
 from umpteen.models.training import Training, settled
 from umpteen.shortlist import TopK
 
@@ -49,7 +49,7 @@ def choose(
         return weights[0] if len(weights) == 1 else USUAL[0], shares[0] if len(shares) == 1 else USUAL[1]
     kept = np.setdiff1d(np.arange(len(E)), held)
     kept = np.sort(np.random.default_rng(config.seed).permutation(kept)[:_MOST])
-    depth = proposed(5)
+    depth = tiers(5, Y.shape[1])[-1].depth
     own = None if head is None else head.topk(E[held], depth)
     found: dict[tuple[float, float], float] = {}
     for number, weight in enumerate(weights):

@@ -29,9 +29,9 @@ from umpteen.errors import BadInput
 from umpteen.features.tfidf import Tfidf
 from umpteen.features.tokens import Tokens
 from umpteen.heads import DenseHead
-from umpteen.models.base import check_trainable, fit_words, proposed
+from umpteen.models.base import check_trainable, fit_words
 from umpteen.models.encoded import EncodedModel
-from umpteen.models.ensemble_rules import merge
+from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
 from umpteen.models.training import clustered, kept_tree
 from umpteen.models.weighing import USUAL, choose
@@ -150,12 +150,13 @@ class XRTransformer(EncodedModel):
         if self.neural_ is None or self.neural_.head is None:
             return super()._ranked(rows, k, beam, wanted, threads)
         share, n_trees = self.config_.head_weight, len(self.heads_)
-        depth = proposed(k)
+        wanted_tiers = tiers(k, len(self.labels_))
+        depth = wanted_tiers[-1].depth
         tops = self._proposals(rows, depth, beam, wanted, threads)
         tops.append(self.neural_.head.topk(self._embeddings(rows), depth, wanted))
         rule = self.config_.ensemble if n_trees > 1 else "average"
         weights = None if rule == "round-robin" else [(1.0 - share) / n_trees] * n_trees + [share]
-        return merge(tops, rule, k, weights=weights)
+        return merge_by_tiers(tops, rule, wanted_tiers, weights)
 
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         scores = super()._scored(rows, wanted, threads)

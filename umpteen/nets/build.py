@@ -280,6 +280,15 @@ class Network:
         most = max(1, _AT_ONCE // max(numbers, 1))
         return (rows[first : first + most] for first in range(0, len(rows), most))
 
+    def reach(self, beam: int | None = None) -> int:
+        """Return how many labels lie under the nodes that a beam keeps, in any case."""
+        n_labels = self.tree.n_labels
+        for level in range(self.tree.n_levels - 1):
+            kept = self._beam(level, 1, beam)
+            if kept < self.tree.sizes[level]:
+                n_labels = min(n_labels, kept * max(self._fewest_labels[level], 1))
+        return n_labels
+
     def _beam(self, level: int, k: int, wanted: int | None) -> int:
         """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""
         enough = -(-k // max(self._fewest_labels[level], 1))

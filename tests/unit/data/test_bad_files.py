@@ -100,6 +100,16 @@ def test_bad_feature_rows(tmp_path, text, message):
         ("train__csv", "", "train.csv is empty"),
         ("train__csv", "txt,labels\na,b\n", "train.csv:1: there is no column 'text'.*did you mean 'txt'"),
         ("train__csv", "text,labels\na,b\nc\n", "train.csv:3: 1 columns where the header has 2"),
+        ("train__csv", "text,labels\na,b\nboil, stir,c\n", "train.csv:3: 3 columns where the header has 2; put a cell"),
+        ("train__csv", "text,labels,more\na,b\n", "train.csv:2: 2 columns where the header has 3"),
+        ("train__csv", "text,labels,text\na,b,c\n", "train.csv:1: there are 2 columns 'text'; rename all but one"),
+        ("train__tsv", "a\tb\nboil\tstir\tc\n", "train.tsv:2: a line must be text, TAB, labels .* but has 3 cells"),
+        (
+            "train__tsv",
+            "text\tlabels\na\tx\n",
+            "train.tsv:1: the line is a header, but a .tsv file has none",
+        ),
+        ("train__tsv", "a\tx\nb\ty\rz\n", "train.tsv:2: the labels hold a carriage return"),
         ("train__csv", 'text,labels\na,"[1"\n', "train.csv:2: labels begin like a JSON list"),
     ],
 )
@@ -108,8 +118,20 @@ def test_bad_lines(tmp_path, name, text, message):
         read(put(tmp_path, **{name: text}))
 
 
+def test_labels_of_several_rows_are_not_one_label(tmp_path):
+    put(tmp_path, train_texts__txt="a\rb\nc\n", train_labels__txt="x\ry\nz\n")
+    with pytest.raises(BadInput, match=r"train_labels.txt:1: the labels hold a carriage return that ends no line"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("text", "message"), [("a\nb\na\n", "names.txt:3: 'a' was on line 1"), ("a\n\n", "names.txt:2")]
+    ("text", "message"),
+    [
+        ("a\nb\na\n", "names.txt:3: 'a' was on line 1"),
+        ("a\n\n", "names.txt:2"),
+        ("a\tA\nb\tB\tbee\n", "names.txt:2: the line must be key<TAB>name, but has more cells"),
+        ("k1\ta\nk2\ta\n", "'a' is the name of several labels; use their keys"),
+    ],
 )
 def test_bad_label_names(tmp_path, text, message):
     put(tmp_path, train_texts__txt="x\n", train_labels__txt="a\n", label_names__txt=text)

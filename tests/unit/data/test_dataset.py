@@ -13,6 +13,12 @@ def small(n=10):
     return Dataset([f"t{i}" for i in range(n)], ones, ones.copy(), name="small")
 
 
+def test_texts_have_an_order():
+    for texts in ({"a": 1}, {"a"}):
+        with pytest.raises(BadInput, match=r"texts must be a list in the order of the rows, but is a (dict|set)"):
+            Dataset(texts)
+
+
 def test_take_keeps_rows_together():
     part = small().take([7, 2])
     assert part.texts == ["t7", "t2"]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -130,6 +131,7 @@ DENSE = [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
         sp.csr_matrix(DENSE),
         sp.csc_array(DENSE),
         DENSE,
+        [tuple(row) for row in DENSE],
         [np.array(row) for row in DENSE],
     ],
 )
@@ -138,6 +140,47 @@ def test_targets_as_matrix(form):
     assert labels.names() == ["0", "1", "2"]
     assert Y.toarray().tolist() == DENSE
     assert as_targets(form, names=["x", "y", "z"])[1].names() == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        [[0, 1], [1, 0]],
+        [(1, 0), (1, 0)],
+        [np.array([0, 1]), np.array([1, 0])],
+        [[True, False], [False, True]],
+    ],
+)
+def test_pairs_of_0_and_1_could_be_labels_or_a_matrix(form):
+    message = r"pairs of 0 and 1, which could be labels .* or rows of a matrix; pass np.array\(Y\) .* or text"
+    with pytest.raises(BadInput, match=message):
+        as_targets(form)
+    with pytest.raises(BadInput, match=message):
+        as_targets(form, names=["x", "y"])
+    assert as_targets(np.array(form))[1].is_numbered
+
+
+@pytest.mark.parametrize(
+    "form", [[[0, 1], [1]], [[0], [1]], [{0, 1}, {1, 0}], [[0, 1], [1, 2]], [["0", "1"], ["1", "0"]]]
+)
+def test_lists_that_cannot_be_a_matrix_are_labels(form):
+    _, labels = as_targets(form)
+    assert labels.names()[:2] == ["0", "1"]
+
+
+def test_millions_of_numbered_labels_are_looked_up_without_a_text_each():
+    labels = Labels.numbered(2_000_000_000)
+    found = labels.encode([[5, "1999999999"], ["2000000000", "-1", "07", "²", "x"]], unknown="ignore")
+    assert found.indices.tolist() == [5, 1_999_999_999]
+    assert 5 in labels
+    assert "05" not in labels
+    assert labels == Labels.numbered(2_000_000_000)
+    assert labels != Labels.numbered(3)
+
+
+def test_a_vocabulary_with_labels_called_0_and_1_decides():
+    Y, _ = as_targets([[0, 1], [1, 0]], names=["1", "0"])
+    assert Y.toarray().tolist() == [[1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("form", [["b", "a", "b"], np.array(["b", "a", "b"]), [2, 1, 2], np.array([2.0, 1, 2])])
@@ -193,9 +236,9 @@ def test_names_must_fit_the_columns():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.text(min_size=1, max_size=3) | st.integers(0, 30), max_size=5), max_size=8))
 def test_encoding_is_the_set_of_each_row(rows):
+    if rows and {len(row) for row in rows} in ({2}, {3}, {4}, {5}) and {0, 1}.issuperset(chain(*rows)):
+        return  # could be an indicator matrix
     Y, labels = as_targets(rows) if rows else (sp.csr_matrix((0, 0)), Labels([]))
-    if labels.is_numbered and rows:
-        return  # an indicator matrix
     assert Y.shape == (len(rows), len(labels))
     for i, row in enumerate(rows):
         assert set(labels.names(Y[i].indices)) == {str(label) for label in row}

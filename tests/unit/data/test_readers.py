@@ -51,6 +51,49 @@ def test_line_aligned_folder(tmp_path, packing):
     assert list(stream_texts(tmp_path, "test")) == ["four"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_on_any_system(tmp_path, end, monkeypatch):
+    put(tmp_path, train_texts__txt=f"one{end}two{end}", train_labels__txt=f"a{end}b c{end}")
+    put(tmp_path, table__csv=f"text,labels{end}one,a{end}two,b{end}", rows__svm=f"0 0:1{end}1 1:1{end}")
+    assert read(tmp_path).texts == read(tmp_path / "table.csv").texts == read_texts(tmp_path / "train_texts.txt")
+    assert names_of(read(tmp_path)) == [["a"], ["b", "c"]]
+    assert read(tmp_path / "rows.svm").X.shape == (2, 2)
+    (tmp_path / "rows.txt").write_text(f"2 3 4{end}0 0:1{end}1 1:1{end}", newline="")
+    assert read(tmp_path / "rows.txt").Y.shape == (2, 4)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"one{end}two{end}".encode())))
+    assert read_texts("-") == ["one", "two"]
+
+
+def test_a_carriage_return_inside_a_text_ends_no_line(tmp_path):
+    put(tmp_path, train_texts__txt="one\rstill one\ntwo\n")
+    assert read_texts(tmp_path / "train_texts.txt") == ["one\rstill one", "two"]
+
+
+def test_the_train_split_decides_what_separates_labels(tmp_path):
+    put(tmp_path, train__csv="text,labels\none,machine learning; law\ntwo,tax law\n")
+    put(tmp_path, test__csv="text,labels\nthree,machine learning\nfour,tax law\n")  # no semicolon here
+    train = read(tmp_path)
+    assert train.labels.separator == ";"
+    for test in (read(tmp_path, "test"), read(tmp_path, "test", labels=train.labels), read_pair(tmp_path)[1]):
+        assert names_of(test) == [["machine learning"], ["tax law"]]
+        assert test.labels == train.labels
+        assert test.labels.separator == ";"
+    assert names_of(read(tmp_path / "test.csv", labels=train.labels)) == [["machine learning"], ["tax law"]]
+    assert len(read(tmp_path / "test.csv").labels) == 4  # alone it is split at blanks
+
+
+def test_an_angle_bracket_makes_no_uri(tmp_path):
+    put(tmp_path, train__csv="text,labels\none,x < y; z\ntwo,p; q\nthree,<http://e.org/a;b> <http://e.org/c>\n")
+    assert names_of(read(tmp_path)) == [["x < y", "z"], ["p", "q"], ["http://e.org/a;b", "http://e.org/c"]]
+
+
+def test_a_train_split_that_does_not_show_what_separates_labels_leaves_it_to_the_test_split(tmp_path):
+    put(tmp_path, train__csv="text,labels\none,law\ntwo,tax\n", test__csv="text,labels\nthree,tax; law\n")
+    assert names_of(read(tmp_path, "test")) == [["law", "tax"]]
+    put(tmp_path, train__csv="text,labels\none,law tax\n", test__csv="text,labels\nthree,tax law;\n")
+    assert names_of(read(tmp_path, "test")) == [["law;", "tax"]]
+
+
 def test_label_names_with_keys(tmp_path):
     put(tmp_path, train_texts__txt="x\ny\n", train_labels__txt="p7\np3 new\n")
     put(tmp_path, label_names__txt="p3\tfish\np7\tship\n")
