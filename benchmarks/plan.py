@@ -32,6 +32,11 @@ DATASETS = (
     DatasetPlan("eurlex-4k", "Eurlex-4K, bag of words", "Eurlex-4K-bow"),
     DatasetPlan("eurlex57k", "EURLEX57K, tf-idf of 1–2 grams", "EURLEX57K"),
     DatasetPlan("yso-finna-en", "YSO-Finna-en titles, tf-idf of 1–2 grams", "YSO-Finna-en", 150_000, 10_000),
+    DatasetPlan("debian-depends", "Debian-Depends, tf-idf of 1–2 grams", "Debian-Depends"),
+    DatasetPlan("debian-debtags", "Debian-Debtags, tf-idf of 1–2 grams", "Debian-Debtags"),
+    DatasetPlan("reverse-dictionary", "ReverseDictionary, tf-idf of 1–2 grams", "ReverseDictionary"),
+    DatasetPlan("delicious", "delicious, bag of words", "delicious-bow"),
+    DatasetPlan("bibtex", "bibtex, bag of words", "bibtex-bow"),
 )
 ALL = tuple(dataset.name for dataset in DATASETS)
 SMALL = ("eurlex-4k",)

@@ -93,12 +93,25 @@ def run_halve(
     seed: int = 0,
     max_iter: int = 30,
     tolerance: float = 0,
+    n_sample: int = 1_000,
 ) -> np.ndarray:
     """Return the reordered members."""
     ordered, sums = members.astype(np.int32), np.zeros((X.shape[1], 2), np.float32)
-    cluster.halve(*triplet_of(X), ordered, n_left, seed, max_iter, tolerance, sums)
+    cluster.halve(*triplet_of(X), ordered, n_left, seed, max_iter, tolerance, n_sample, sums)
     assert not sums.any()
     return ordered
+
+
+@pytest.mark.parametrize("n_sample", [2, 5, 20])
+def test_halve_ranks_all_members_by_the_centres_of_a_sample(n_sample):
+    rng = np.random.default_rng(n_sample)
+    X = np.repeat(np.eye(2, 6, dtype=np.float32), 30, axis=0) + rng.random((60, 6), np.float32) * 0.05
+    members = rng.permutation(60)
+    for seed in range(5):
+        ordered = run_halve(X, members, 30, seed=seed, n_sample=n_sample)
+        assert sorted(ordered) == list(range(60))
+        sides = {frozenset(ordered[:30] // 30), frozenset(ordered[30:] // 30)}
+        assert sides == {frozenset({0}), frozenset({1})} or n_sample == 2  # two members may lie on one side
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -21,6 +22,11 @@ from hypothesis import strategies as st
 from umpteen.heads import linear
 from umpteen.kernels import reference, score
 
+# Functions that only kernels call have no way in from Python but through another compiled function.
+post = numba.njit(lambda margin, kind: score.post(margin, kind))
+least_margin = numba.njit(lambda worst, parent_score, kind: score.least_margin(worst, parent_score, kind))
+offer = numba.njit(lambda value, node, ids, scores, size, room: score.offer(value, node, ids, scores, size, room))
+
 precisions = st.sampled_from(["float32", "float16", "int8"])
 seeds = st.integers(0, 10_000)
 
@@ -33,7 +39,7 @@ def test_post_processors_are_named_in_one_order():
 @settings(max_examples=100, deadline=None)
 @given(st.floats(-4, 4, width=32), st.sampled_from(KINDS))
 def test_post_equals_its_twin(margin, kind):
-    found = score.post(np.float32(margin), KINDS.index(kind))
+    found = post(np.float32(margin), KINDS.index(kind))
     np.testing.assert_allclose(found, reference.post(np.float64(margin), kind), rtol=1e-4, atol=1e-37)
 
 
@@ -42,10 +48,10 @@ def test_post_equals_its_twin(margin, kind):
 @given(st.floats(0, 1, width=32), st.floats(0, 1, width=32), st.floats(-20, 20, width=32), st.sampled_from(KINDS))
 def test_least_margin_never_cuts_a_child_that_would_be_kept(worst, parent_score, margin, kind):
     number = KINDS.index(kind)
-    cut = score.least_margin(np.float32(worst), np.float32(parent_score), number)
+    cut = least_margin(np.float32(worst), np.float32(parent_score), number)
     if margin >= cut:
         return
-    child = score.post(np.float32(margin), number) * np.float32(1 if kind == "identity" else parent_score)
+    child = post(np.float32(margin), number) * np.float32(1 if kind == "identity" else parent_score)
     assert child <= worst * (1 + 3e-7)
 
 
@@ -53,8 +59,8 @@ def test_least_margin_never_cuts_a_child_that_would_be_kept(worst, parent_score,
 @given(st.floats(-2, 0.875, width=32), st.floats(0.125, 1, width=32), st.sampled_from(KINDS))
 def test_least_margin_lies_just_below_the_margin_that_reaches_the_score(margin, parent_score, kind):
     number = KINDS.index(kind)
-    reached = score.post(np.float32(margin), number) * np.float32(1 if kind == "identity" else parent_score)
-    cut = score.least_margin(reached, np.float32(parent_score), number)
+    reached = post(np.float32(margin), number) * np.float32(1 if kind == "identity" else parent_score)
+    cut = least_margin(reached, np.float32(parent_score), number)
     assert margin - 0.02 <= cut <= margin
 
 
@@ -63,7 +69,7 @@ def test_least_margin_lies_just_below_the_margin_that_reaches_the_score(margin, 
 def test_offer_keeps_the_best_and_prefers_the_earlier_of_equals(offered, room):
     ids, scores, size = np.full(room, -1, np.int32), np.zeros(room, np.float32), 0
     for node, value in enumerate(offered):
-        size = score.offer(np.float32(value), node, ids, scores, size, room)
+        size = offer(np.float32(value), node, ids, scores, size, room)
     order = np.argsort(-np.array(offered, np.float32), kind="stable")[:room]
     assert size == len(order)
     assert ids[:size].tolist() == order.tolist()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, axpy, dot
+from umpteen.kernels.select import nth_largest
 
 _CANCELLED = np.float32(1e-38)  # a sum that came out as zero: must not look like a feature not met yet
 
@@ -38,7 +39,7 @@ def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr,
     return written
 
 
-@inline
+@inner
 def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, start):
     """Move the largest entries of scratch to the output, normalised, and zero scratch again."""
     cut = np.float32(0.0)
@@ -47,7 +48,7 @@ def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, star
         values = np.empty(n_touched, np.float32)
         for t in range(n_touched):
             values[t] = abs(scratch[touched[t]])
-        cut = np.partition(values, n_touched - keep)[n_touched - keep]
+        cut = nth_largest(values, n_touched, keep - 1)
         n_ties = keep
         for t in range(n_touched):
             n_ties -= values[t] > cut
@@ -72,45 +73,94 @@ def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, star
 
 
 @jit
-def halve(indptr, indices, data, members, n_left, seed, max_iter, tolerance, sums):
+def halve(indptr, indices, data, members, n_left, seed, max_iter, tolerance, n_sample, sums):
     """Reorder ``members`` so that the first ``n_left`` form one spherical cluster and the rest the other.
 
-    Balanced 2-means: every sweep ranks the members by the difference of their similarities to the two
-    centres and cuts at ``n_left``. ``sums`` is a zeroed (features, 2) table.
+    Balanced 2-means: every sweep ranks the members by the difference of their similarities to the two centres and
+    cuts the ranking at ``n_left``. Of more than ``n_sample`` members only so many, evenly spread, take part in the
+    sweeps; the others are ranked by the centres found. ``sums`` is a zeroed (features, 2) table.
     """
     n = len(members)
     if n_left <= 0 or n_left >= n:
         return
+    some = members if n <= n_sample else members[:: -(-n // n_sample)].copy()
+    some_left = min(max(n_left * len(some) // n, 1), len(some) - 1)
+    side = _two_means(indptr, indices, data, some, some_left, seed, max_iter, tolerance, sums)
+    if len(some) < n:
+        norm0, norm1 = _add_sides(indptr, indices, data, some, side, sums)
+        scores = np.empty(n, np.float32)
+        _score_sides(indptr, indices, data, members, sums, _inverse_root(norm0), _inverse_root(norm1), scores)
+        _clear(indptr, indices, some, sums)
+        side = np.zeros(n, np.int8)
+        _take_largest(scores, n_left, np.empty(n, np.float32), side)
+    at_left, at_right = np.int64(0), n_left
+    ranked = np.empty(n, members.dtype)
+    for i in range(n):
+        if side[i] == 1:
+            ranked[at_left] = members[i]
+            at_left += 1
+        else:
+            ranked[at_right] = members[i]
+            at_right += 1
+    for i in range(n):
+        members[i] = ranked[i]
+
+
+@inner
+def _two_means(indptr, indices, data, members, n_left, seed, max_iter, tolerance, sums):
+    """Return the side, 1 or 2, of every member."""
+    n = len(members)
     np.random.seed(seed)
     side = np.zeros(n, np.int8)
-    _seed_sides(indptr, indices, data, members, side)
-    scores = np.empty(n, np.float32)
+    _seed_sides(n, side)
+    scores, spare = np.empty(n, np.float32), np.empty(n, np.float32)
     before = -1.0
     for sweep in range(max_iter):
         norm0, norm1 = _add_sides(indptr, indices, data, members, side, sums)
         quality = np.sqrt(norm0) + np.sqrt(norm1)
-        scale0 = np.float32(1.0 / np.sqrt(norm0)) if norm0 > 0 else np.float32(0.0)
-        scale1 = np.float32(1.0 / np.sqrt(norm1)) if norm1 > 0 else np.float32(0.0)
-        _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores)
+        _score_sides(indptr, indices, data, members, sums, _inverse_root(norm0), _inverse_root(norm1), scores)
         _clear(indptr, indices, members, sums)
-        order = np.argsort(-scores, kind="mergesort")
-        changed = 0
-        for position in range(n):
-            i = order[position]
-            new = 1 if position < n_left else 2
-            changed += side[i] != new
-            side[i] = new
+        changed = _take_largest(scores, n_left, spare, side)
         if changed == 0 or (sweep > 1 and quality <= before * (1.0 + tolerance)):
             break
         before = quality
-    ranked = members[np.argsort(side, kind="mergesort")]
-    members[:] = ranked
+    return side
 
 
-@inline
-def _seed_sides(indptr, indices, data, members, side):
+@inner
+def _inverse_root(square):
+    """Return 1 / √square, 0 for what has no length."""
+    return np.float32(1.0 / np.sqrt(square)) if square > 0 else np.float32(0.0)
+
+
+@inner
+def _take_largest(scores, n_left, spare, side):
+    """Put the ``n_left`` largest scores on side 1, the first of equal ones, and the rest on side 2.
+
+    Returns how many changed sides.
+    """
+    n = len(scores)
+    for i in range(n):
+        spare[i] = scores[i]
+    cut = nth_largest(spare, n, n_left - 1)
+    n_ties = n_left
+    for i in range(n):
+        n_ties -= scores[i] > cut
+    changed = 0
+    for i in range(n):
+        is_left = scores[i] > cut
+        if scores[i] == cut and n_ties > 0:
+            is_left = True
+            n_ties -= 1
+        new = 1 if is_left else 2
+        changed += side[i] != new
+        side[i] = new
+    return changed
+
+
+@inner
+def _seed_sides(n, side):
     """Start from one member per side (sides are 1 and 2; 0 takes no part in the first centres)."""
-    n = len(members)
     a = np.random.randint(n)
     b = np.random.randint(n - 1)
     if b >= a:
@@ -119,7 +169,7 @@ def _seed_sides(indptr, indices, data, members, side):
     side[b] = 2
 
 
-@inline
+@inner
 def _add_sides(indptr, indices, data, members, side, sums):
     """Add each member to its side's sum; return the two squared norms, kept up to date on the way."""
     norm0 = 0.0
@@ -142,27 +192,28 @@ def _add_sides(indptr, indices, data, members, side, sums):
     return norm0, norm1
 
 
-@inline
+@inner
 def _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores):
     for i in range(len(members)):
         row = members[i]
         left = np.float32(0.0)
         right = np.float32(0.0)
         for k in range(indptr[row], indptr[row + 1]):
-            pair = sums[indices[k]]
-            left += data[k] * pair[0]
-            right += data[k] * pair[1]
+            left += data[k] * sums[indices[k], 0]
+            right += data[k] * sums[indices[k], 1]
         scores[i] = left * scale0 - right * scale1
 
 
-@inline
+@inner
 def _clear(indptr, indices, members, sums):
     """Zero what the members touched: the whole table when that is less work."""
     total = 0
     for i in range(len(members)):
         total += indptr[members[i] + 1] - indptr[members[i]]
     if total > len(sums):
-        sums[:] = 0.0
+        for feature in range(len(sums)):
+            sums[feature, 0] = 0.0
+            sums[feature, 1] = 0.0
         return
     for i in range(len(members)):
         for k in range(indptr[members[i]], indptr[members[i] + 1]):
@@ -178,7 +229,8 @@ def assign(indptr, indices, data, members, centres, scores):
     for i in range(len(members)):
         row = members[i]
         for g in range(centres.shape[0]):
-            out[:] = 0.0
+            for b in range(LANES):
+                out[b] = 0.0
             dot(centres[g], indices, data, indptr[row], indptr[row + 1], out)
             for b in range(min(LANES, k - g * LANES)):
                 scores[i, g * LANES + b] = out[b]

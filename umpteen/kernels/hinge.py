@@ -15,11 +15,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from umpteen.kernels import LANES
-from umpteen.kernels.lanes import _F32, _I32, _VECTOR, _data, _fma, _load, _splat, _store, add_products
+from umpteen.kernels.lanes import F32, VECTOR, add_products, data_of, fma, load, splat, store
 
 
 def _constant(value: float) -> Any:
-    return ir.Constant(_VECTOR, [value] * LANES)
+    return ir.Constant(VECTOR, [value] * LANES)
 
 
 def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
@@ -28,7 +28,7 @@ def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
 
 
 def _largest(builder: Any, a: Any, b: Any) -> Any:
-    return _call(builder, f"llvm.maxnum.v{LANES}f32", _VECTOR, a, b)
+    return _call(builder, f"llvm.maxnum.v{LANES}f32", VECTOR, a, b)
 
 
 @intrinsic
@@ -49,23 +49,23 @@ def hinge_step(
     )  # fmt: skip
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        arrays = {i: _data(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5, 6, 7, 9, 12, 15, 16, 17, 18)}
-        bias, private, row_square = (_splat(builder, args[i]) for i in (10, 11, 14))
+        arrays = {i: data_of(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5, 6, 7, 9, 12, 15, 16, 17, 18)}
+        bias, private, row_square = (splat(builder, args[i]) for i in (10, 11, 14))
         place = builder.gep(arrays[12], [builder.mul(args[13], ir.Constant(ir.IntType(64), LANES))])
-        old, wanted, cost, used = (_load(builder, at) for at in (place, arrays[15], arrays[16], arrays[17]))
-        score = _fma(builder, bias, _load(builder, arrays[9]), builder.fmul(private, old))
+        old, wanted, cost, used = (load(builder, at) for at in (place, arrays[15], arrays[16], arrays[17]))
+        score = fma(builder, bias, load(builder, arrays[9]), builder.fmul(private, old))
         score = add_products(builder, score, arrays[0], arrays[1], arrays[2], args[3], args[4])
         zero = ir.Constant(ir.IntType(64), 0)
         score = add_products(builder, score, arrays[5], arrays[6], arrays[7], zero, args[8])
         half = _constant(0.5)
         # the optimum, multiplied through by the cost, which may be zero
-        slope = _fma(builder, cost, builder.fsub(score, wanted), builder.fmul(half, old))
-        new = builder.fsub(old, builder.fdiv(slope, _fma(builder, cost, row_square, half)))
+        slope = fma(builder, cost, builder.fsub(score, wanted), builder.fmul(half, old))
+        new = builder.fsub(old, builder.fdiv(slope, fma(builder, cost, row_square, half)))
         new = builder.fmul(wanted, _largest(builder, builder.fmul(wanted, new), _constant(0.0)))
         move = builder.fmul(builder.fsub(new, old), used)
-        _store(builder, move, arrays[18])
-        size = _call(builder, f"llvm.fabs.v{LANES}f32", _VECTOR, move)
-        return _call(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", _F32, size)
+        store(builder, move, arrays[18])
+        size = _call(builder, f"llvm.fabs.v{LANES}f32", VECTOR, move)
+        return _call(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", F32, size)
 
     return signature, emit
 
@@ -76,11 +76,11 @@ def add_step(typing: Any, beta: Any, row: Any, bias_weights: Any, bias: Any, ste
     signature = types.void(beta, types.int64, bias_weights, types.float32, step)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        beta, bias_weights, step = (_data(context, builder, sig.args[i], args[i]) for i in (0, 2, 4))
+        beta, bias_weights, step = (data_of(context, builder, sig.args[i], args[i]) for i in (0, 2, 4))
         place = builder.gep(beta, [builder.mul(args[1], ir.Constant(ir.IntType(64), LANES))])
-        move = _load(builder, step)
-        _store(builder, builder.fadd(_load(builder, place), move), place)
-        _store(builder, _fma(builder, _splat(builder, args[3]), move, _load(builder, bias_weights)), bias_weights)
+        move = load(builder, step)
+        store(builder, builder.fadd(load(builder, place), move), place)
+        store(builder, fma(builder, splat(builder, args[3]), move, load(builder, bias_weights)), bias_weights)
         return context.get_dummy_value()
 
     return signature, emit

@@ -15,7 +15,7 @@ from umpteen.kernels import cache
 from umpteen.kernels.compiling import compiling
 
 # Reordering sums is allowed, ignoring NaN is not: inputs are checked before they get here.
-_FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
+_OPTIONS: dict[str, Any] = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}, "boundscheck": False}
 
 _log = logging.getLogger("umpteen.kernels")
 
@@ -94,19 +94,21 @@ def _key(sig: Any, codegen: Any) -> str:
     return repr((sig, codegen.magic_tuple(), numba.__version__, llvmlite.__version__))
 
 
-def _decorator(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    compiled = numba.njit(nogil=True, fastmath=_FASTMATH, boundscheck=False, **options)
+def jit(function: Callable[..., Any]) -> Any:
+    """Compile a kernel: a function that Python calls."""
+    dispatcher = numba.njit(nogil=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    if hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
+        dispatcher._cache = _Kept(function)
+    return dispatcher
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = compiled(function)
-        if hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
-            dispatcher._cache = _Kept(function)
-        return dispatcher
 
-    return decorate
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a function that only kernels call: without what Python would need to call it, and kept with them.
+
+    LLVM decides what is inlined. (numba's own ``inline="always"`` copies the source into every caller and compiles
+    it there again, which made cold starts several times as long and nothing faster.)
+    """
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
 
 
 event.register("numba:compile", _Listener())
-
-jit = _decorator()
-inline = _decorator(inline="always")

@@ -23,33 +23,33 @@ from umpteen.kernels import LANES
 
 _UNROLL = 4  # independent sums hide the latency of a fused multiply-add
 
-_I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
-_VECTOR = ir.VectorType(_F32, LANES)
-_NO_VECTOR = ir.Constant(_VECTOR, ir.Undefined)
+_I8, _I32, _I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+VECTOR = ir.VectorType(F32, LANES)
+_NO_VECTOR = ir.Constant(VECTOR, ir.Undefined)
 _FIRST = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-def _load(builder: Any, pointer: Any) -> Any:
-    value = builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()))
+def load(builder: Any, pointer: Any) -> Any:
+    value = builder.load(builder.bitcast(pointer, VECTOR.as_pointer()))
     value.align = 4  # rows of a view may start anywhere
     return value
 
 
-def _store(builder: Any, value: Any, pointer: Any) -> None:
-    builder.store(value, builder.bitcast(pointer, _VECTOR.as_pointer())).align = 4
+def store(builder: Any, value: Any, pointer: Any) -> None:
+    builder.store(value, builder.bitcast(pointer, VECTOR.as_pointer())).align = 4
 
 
-def _splat(builder: Any, scalar: Any) -> Any:
+def splat(builder: Any, scalar: Any) -> Any:
     first = builder.insert_element(_NO_VECTOR, scalar, ir.Constant(_I32, 0))
     return builder.shuffle_vector(first, _NO_VECTOR, _FIRST)
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
     return builder.call(function, [a, b, c])
 
@@ -58,7 +58,7 @@ def _feature(builder: Any, table: Any, indices: Any, values: Any, k: Any) -> tup
     """Return the address of feature k's row of the table, and its value in every lane."""
     row = builder.zext(builder.load(builder.gep(indices, [k])), _I64)
     address = builder.gep(table, [builder.mul(row, ir.Constant(_I64, LANES))])
-    return address, _splat(builder, builder.load(builder.gep(values, [k])))
+    return address, splat(builder, builder.load(builder.gep(values, [k])))
 
 
 def _loop(builder: Any, counter: Any, stop: Any, step: int, body: Any) -> None:
@@ -75,37 +75,41 @@ def _loop(builder: Any, counter: Any, stop: Any, step: int, body: Any) -> None:
     builder.position_at_end(after)
 
 
+def add_products(builder: Any, total: Any, table: Any, indices: Any, values: Any, start: Any, stop: Any) -> Any:
+    """Emit ``total + sum over k in start..stop of values[k] * table[indices[k], :]`` and return that vector."""
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in range(_UNROLL)]
+    for extra in sums[1:]:  # alloca_once initialises at function entry only; this code may run in a loop
+        builder.store(zero, extra)
+    builder.store(total, sums[0])
+
+    def accumulate(count: int) -> Any:
+        def body(k: Any) -> None:
+            for j in range(count):
+                address, value = _feature(builder, table, indices, values, builder.add(k, ir.Constant(_I64, j)))
+                builder.store(fma(builder, value, load(builder, address), builder.load(sums[j])), sums[j])
+
+        return body
+
+    whole = builder.sub(stop, builder.srem(builder.sub(stop, start), ir.Constant(_I64, _UNROLL)))
+    counter = cgutils.alloca_once(builder, _I64)
+    builder.store(start, counter)
+    _loop(builder, counter, whole, _UNROLL, accumulate(_UNROLL))
+    _loop(builder, counter, stop, 1, accumulate(1))
+    total = builder.load(sums[0])
+    for extra in sums[1:]:
+        total = builder.fadd(total, builder.load(extra))
+    return total
+
+
 @intrinsic
 def dot(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: Any, out: Any) -> Any:
     """out[:] += sum over k in start..stop of values[k] * table[indices[k], :]."""
     signature = types.void(table, indices, values, types.int64, types.int64, out)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        table, indices, values, out = (_data(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5))
-        start, stop = args[3], args[4]
-        zero = ir.Constant(_VECTOR, [0.0] * LANES)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(_UNROLL)]
-        for extra in sums:  # alloca_once initialises at function entry only; this code may run in a loop
-            builder.store(zero, extra)
-        builder.store(_load(builder, out), sums[0])
-
-        def accumulate(count: int) -> Any:
-            def body(k: Any) -> None:
-                for j in range(count):
-                    address, value = _feature(builder, table, indices, values, builder.add(k, ir.Constant(_I64, j)))
-                    builder.store(_fma(builder, value, _load(builder, address), builder.load(sums[j])), sums[j])
-
-            return body
-
-        whole = builder.sub(stop, builder.srem(builder.sub(stop, start), ir.Constant(_I64, _UNROLL)))
-        counter = cgutils.alloca_once(builder, _I64)
-        builder.store(start, counter)
-        _loop(builder, counter, whole, _UNROLL, accumulate(_UNROLL))
-        _loop(builder, counter, stop, 1, accumulate(1))
-        total = builder.load(sums[0])
-        for extra in sums[1:]:
-            total = builder.fadd(total, builder.load(extra))
-        _store(builder, total, out)
+        table, indices, values, out = (data_of(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5))
+        store(builder, add_products(builder, load(builder, out), table, indices, values, args[3], args[4]), out)
         return context.get_dummy_value()
 
     return signature, emit
@@ -117,14 +121,14 @@ def axpy(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: A
     signature = types.void(table, indices, values, types.int64, types.int64, step)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        table, indices, values, step = (_data(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5))
-        step = _load(builder, step)
+        table, indices, values, step = (data_of(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5))
+        step = load(builder, step)
         counter = cgutils.alloca_once(builder, _I64)
         builder.store(args[3], counter)
 
         def body(k: Any) -> None:
             address, value = _feature(builder, table, indices, values, k)
-            _store(builder, _fma(builder, value, step, _load(builder, address)), address)
+            store(builder, fma(builder, value, step, load(builder, address)), address)
 
         _loop(builder, counter, args[4], 1, body)
         return context.get_dummy_value()
@@ -138,7 +142,7 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
     signature = types.void(array, types.int64)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        address = builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]])
+        address = builder.gep(data_of(context, builder, sig.args[0], args[0]), [args[1]])
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         read, keep, data = (ir.Constant(_I32, flag) for flag in (0, 3, 1))

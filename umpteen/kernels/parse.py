@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.jit import inner, jit
 
 OK, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, VALUE_RANGE = range(7)
 
@@ -19,12 +19,12 @@ _MAX_DIGITS = 10**17  # one digit more still fits an int64
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
-@inline
+@inner
 def _is_digit(byte):
     return _ZERO <= byte <= _NINE
 
 
-@inline
+@inner
 def _is_gap(byte):
     return byte == _SPACE or byte == _TAB or byte == _RETURN
 

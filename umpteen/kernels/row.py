@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.jit import inner, jit
 
 
-@inline
+@inner
 def _scale(total):
     """What scales a row of this squared length to length one; 1 if it has it already, or has no length."""
     if total <= 0.0:

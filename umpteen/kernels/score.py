@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import overload
 
 from umpteen.kernels import POSTS
-from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, dot, prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
@@ -27,6 +27,8 @@ IDENTITY, SIGMOID = POSTS.index("identity"), POSTS.index("sigmoid")
 _STAGE = 4  # parents looked at before asking whether the next ones can still matter
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _AHEAD = 4  # features of the query between asking for postings and using them
+# A literal argument would compile a function a second time, for that number: these are plain integers to numba.
+_ZERO, _ONE = np.int64(0), np.int64(1)
 
 
 def weight(codes, table, k):
@@ -41,7 +43,7 @@ def _weight(codes, table, k):
     return lambda codes, table, k: table[codes[k]]
 
 
-@inline
+@inner
 def post(margin, kind):
     """Turn a margin into a score: l_p-hinge exp(−max(0, 1 − margin)^p), sigmoid, or the margin itself."""
     if kind == IDENTITY:
@@ -57,7 +59,7 @@ def post(margin, kind):
     return np.exp(-loss)
 
 
-@inline
+@inner
 def least_margin(score, parent_score, kind):
     """Return a margin below which a child cannot reach ``score``; spares most children their exponential."""
     if kind == IDENTITY:
@@ -79,7 +81,7 @@ def least_margin(score, parent_score, kind):
     return np.float32(1.0) - loss - np.float32(1e-3)
 
 
-@inline
+@inner
 def offer(score, node, ids, scores, size, room):
     """Insert into a descending list of at most ``room``; earlier offers win ties. Returns the new size."""
     if size == room:
@@ -96,7 +98,7 @@ def offer(score, node, ids, scores, size, room):
     return size + 1
 
 
-@inline
+@inner
 def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
     for q in range(start, stop):
         if q + 2 * _AHEAD < stop:
@@ -110,7 +112,7 @@ def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
             acc[local[k]] += value * weight(codes, table, k)
 
 
-@inline
+@inner
 def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, slot, acc):
     for q in range(start, stop):
         if q + 2 * _AHEAD < stop:  # first the pointers, later what they point to
@@ -135,7 +137,7 @@ def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, l
             at = end
 
 
-@inline
+@inner
 def _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc):
     for q in range(start, stop):
         if q + 2 * _AHEAD < stop:
@@ -156,7 +158,7 @@ def _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, 
                 acc[base + local[k]] += value * weight(codes, table, k)
 
 
-@inline
+@inner
 def _margins(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
     offsets, beam_ids, first, last, slot, acc,
@@ -189,17 +191,18 @@ def _margins(
         slot[beam_ids[j]] = -1
 
 
-@inline
+@inner
 def _top_margins(indices, values, start, stop, bias, top, lanes, n_nodes, acc):
     """Fill ``acc`` with the margins of the first level, sixteen at a time."""
     for group in range(top.shape[0]):
-        lanes[:] = 0.0
+        for b in range(LANES):
+            lanes[b] = 0.0
         dot(top[group], indices, values, start, stop, lanes)
         for b in range(min(LANES, n_nodes - group * LANES)):
             acc[group * LANES + b] = bias[group * LANES + b] + lanes[b]
 
 
-@inline
+@inner
 def _keep_best(
     spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, ids, scores, size, room
 ):  # fmt: skip
@@ -225,7 +228,7 @@ def _keep_best(
     return size
 
 
-@inline
+@inner
 def _descend(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
     offsets, kind, allowed, beam_ids, beam_scores, n_beam, slot, acc, ids, scores, room,
@@ -236,8 +239,7 @@ def _descend(
     taken a few at a time, best first, until the next one cannot change the result any more.
     """
     staged = offsets.shape[0] > 0 and spec[WHOLE] == 0 and kind != IDENTITY
-    size = 0
-    first = 0
+    size, first = _ZERO, _ZERO
     while first < n_beam:
         if staged and size == room and beam_scores[first] <= scores[size - 1]:
             break
@@ -251,6 +253,15 @@ def _descend(
         )
         first = last
     return size
+
+
+@inner
+def no_slots(n):
+    """Return a table that gives no parent a place in the accumulator yet."""
+    slot = np.empty(n, np.int64)
+    for parent in range(n):
+        slot[parent] = -1
+    return slot
 
 
 @jit
@@ -278,13 +289,16 @@ def search(
     n_levels = len(meta)
     room = labels_out.shape[1]
     acc = np.empty(accumulator_size(meta, beams), np.float32)
-    slot = np.full(max(1, meta[:, PARENTS].max()), -1, np.int64)
-    most = max(room, beams.max())
+    most, most_parents = room, _ONE
+    for level in range(n_levels):
+        most = max(most, beams[level])
+        most_parents = max(most_parents, meta[level, PARENTS])
+    slot = no_slots(most_parents)
     ids, scores = np.empty(most, np.int32), np.empty(most, np.float32)
     beam_ids, beam_scores = np.empty(most, np.int32), np.empty(most, np.float32)
     lanes = np.empty(LANES, np.float32)
     for row in range(first, last):
-        size = 1
+        size = _ONE
         ids[0], scores[0] = 0, 1.0
         for level in range(n_levels):
             ids, beam_ids = beam_ids, ids
@@ -292,7 +306,7 @@ def search(
             if level == 0 and top.shape[0] > 0:
                 _top_margins(indices, values, indptr[row], indptr[row + 1], bias, top, lanes, meta[0, NODES], acc)
                 size = _keep_best(
-                    meta[0], children, allowed, posts[0], beam_ids, beam_scores, 0, 1, acc, ids, scores, 0,
+                    meta[0], children, allowed, posts[0], beam_ids, beam_scores, _ZERO, _ONE, acc, ids, scores, _ZERO,
                     room if n_levels == 1 else beams[0],
                 )  # fmt: skip
                 continue
@@ -317,9 +331,9 @@ def search_level(
     room, n_in = labels_out.shape[1], beam_in.shape[1]
     spec = meta[level]
     acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
-    slot = np.full(max(1, spec[PARENTS]), -1, np.int64)
+    slot = no_slots(max(_ONE, spec[PARENTS]))
     for row in range(first, last):
-        n_beam = 0
+        n_beam = _ZERO
         while n_beam < n_in and beam_in[row, n_beam] >= 0:
             n_beam += 1
         size = _descend(
@@ -347,13 +361,13 @@ def score_pairs(
     for row in range(first, last):
         most = max(most, parent_ptr[row + 1] - parent_ptr[row])
     acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
-    slot = np.full(max(1, spec[PARENTS]), -1, np.int64)
+    slot = no_slots(max(_ONE, spec[PARENTS]))
     where = np.zeros(max(1, spec[PARENTS]), np.int64)
     for row in range(first, last):
         low, high = parent_ptr[row], parent_ptr[row + 1]
         _margins(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
-            run_ptr, run_chunk, run_last, local, codes, table, _NO_OFFSETS, parent_nodes[low:high], 0, high - low,
+            run_ptr, run_chunk, run_last, local, codes, table, _NO_OFFSETS, parent_nodes[low:high], _ZERO, high - low,
             slot, acc,
         )  # fmt: skip
         for j in range(high - low):

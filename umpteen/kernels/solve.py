@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import inline, jit
+from umpteen.kernels.hinge import add_step, hinge_step
+from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, axpy, dot, prefetch
 
 _BLOCK = 16  # rows taken in a row: neighbours often share features, and what they share is in the cache
@@ -88,7 +89,7 @@ def gather(rows, indptr, indices, data, local):
     return ptr, ids, values, features, square, private, private_ptr, private_features, private_values
 
 
-@inline
+@inner
 def _next(state):
     """Step a small random generator of our own: the same on every platform."""
     state ^= state << np.uint64(13)
@@ -96,7 +97,7 @@ def _next(state):
     return state ^ (state << np.uint64(17))
 
 
-@inline
+@inner
 def _shuffle(order, n, state):
     """Shuffle the first n entries."""
     for i in range(n - 1, 0, -1):
@@ -180,7 +181,8 @@ def start(
             beta[i, b] = -common if b < n_lanes else np.float32(0.0)
         if positive_ptr[i] == positive_ptr[i + 1]:
             continue
-        step[:] = 0.0
+        for b in range(LANES):
+            step[b] = 0.0
         for p in range(positive_ptr[i], positive_ptr[i + 1]):
             beta[i, positive_lane[p]] = 0.0
             step[positive_lane[p]] = common
@@ -191,7 +193,7 @@ def start(
             bias_weights[b] += bias * step[b]
 
 
-@inline
+@inner
 def _prefetch_rows(active, first, n_active, ptr, ids, values, beta):
     """Blocks come in random order: ask for the beginnings of a block's rows before its turn."""
     for at in range(first, min(first + _BLOCK, n_active)):
@@ -201,7 +203,7 @@ def _prefetch_rows(active, first, n_active, ptr, ids, values, beta):
         prefetch(beta, i * LANES)
 
 
-@inline
+@inner
 def _keep_moving(active, moves, n_active, eps):
     """Keep the rows that moved by more than eps, in order; return how many they are."""
     kept = 0
@@ -212,26 +214,12 @@ def _keep_moving(active, moves, n_active, eps):
     return kept
 
 
-@inline
-def _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step):
-    """Find the moves of row i's lanes to their one-variable optima; return the largest."""
-    moved = np.float32(0.0)
-    for b in range(LANES):
-        old = beta[i, b]
-        # multiplied through by the cost, which may be zero
-        half = np.float32(0.5)
-        new = old - (cost[b] * (score[b] - target[b]) + half * old) / (cost[b] * row_square + half)
-        new = target[b] * max(target[b] * new, np.float32(0.0))
-        step[b] = new - old if b < n_lanes else np.float32(0.0)
-        moved = max(moved, abs(step[b]))
-    return moved
-
-
-@inline
+@inner
 def _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step):
-    """The same for the logistic loss, whose optimum solves Q(α − α₀) + y w·x + t = 0 with α = cost · σ(t).
+    """Find the moves of row i's lanes for the logistic loss; return the largest.
 
-    The left side grows with t at least as fast as t itself, so Newton's method from inside the bracket is safe.
+    The optimum solves Q(α − α₀) + y w·x + t = 0 with α = cost · σ(t). The left side grows with t at least as fast
+    as t itself, so Newton's method from inside the bracket is safe.
     """
     moved = np.float32(0.0)
     for b in range(LANES):
@@ -279,6 +267,11 @@ def solve(
     cost = np.empty(LANES, np.float32)
     score = np.empty(LANES, np.float32)
     step = np.empty(LANES, np.float32)
+    lanes = np.zeros(LANES, np.float32)
+    for b in range(LANES):  # as most rows are for most labels; positives are set for a step and taken back
+        target[b] = -1.0
+        cost[b] = negative_cost
+        lanes[b] = 1.0 if b < n_lanes else 0.0
     moves = np.empty(n, np.float32)
     active = np.arange(n)  # rows still moving, ascending; the others wait until these have settled
     blocks = np.arange(-(-n // _BLOCK))
@@ -303,29 +296,31 @@ def solve(
                     continue
                 i = active[at]
                 row_square = square[i] + bias * bias
-                for b in range(LANES):
-                    target[b] = -1.0
-                    cost[b] = negative_cost
-                    score[b] = bias * bias_weights[b] + private[i] * beta[i, b]
                 for p in range(positive_ptr[i], positive_ptr[i + 1]):
                     target[positive_lane[p]] = 1.0
                     cost[positive_lane[p]] = positive_cost[p]
-                dot(weights, ids, values, ptr[i], ptr[i + 1], score)
-                if n_dense > 0:
-                    dot(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, score)
+                dense_row = dense[rows[i]] if n_dense > 0 else dense[0]
                 if logistic:
+                    for b in range(LANES):
+                        score[b] = bias * bias_weights[b] + private[i] * beta[i, b]
+                    dot(weights, ids, values, ptr[i], ptr[i + 1], score)
+                    dot(dense_weights, dense_ids, dense_row, 0, n_dense, score)
                     moved = _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step)
                 else:
-                    moved = _step_squared_hinge(score, target, cost, row_square, beta, i, n_lanes, step)
+                    moved = hinge_step(
+                        weights, ids, values, ptr[i], ptr[i + 1], dense_weights, dense_ids, dense_row, n_dense,
+                        bias_weights, bias, private[i], beta, i, row_square, target, cost, lanes, step,
+                    )  # fmt: skip
+                for p in range(positive_ptr[i], positive_ptr[i + 1]):
+                    target[positive_lane[p]] = -1.0
+                    cost[positive_lane[p]] = negative_cost
                 n_steps += 1
                 violation = moved * row_square
                 if violation > _NEGLIGIBLE * eps:
                     axpy(weights, ids, values, ptr[i], ptr[i + 1], step)
                     if n_dense > 0:
-                        axpy(dense_weights, dense_ids, dense[rows[i]], 0, n_dense, step)
-                    for b in range(LANES):
-                        beta[i, b] += step[b]
-                        bias_weights[b] += bias * step[b]
+                        axpy(dense_weights, dense_ids, dense_row, 0, n_dense, step)
+                    add_step(beta, i, bias_weights, bias, step)
                 worst = max(worst, violation)
                 moves[at] = violation
         if worst > eps:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
+from umpteen.kernels.jit import inner, jit
 
 WORD, CHAR, CHAR_WB = 0, 1, 2  # analyzers
 IS_WORD, IS_SPACE = 1, 2  # bits of kinds
@@ -36,7 +36,7 @@ def join_keys(key, unit):
     return mix(key * _GOLDEN + unit)
 
 
-@jit
+@inner
 def decode(text, at):
     """Return the code point at a byte position and how many bytes it takes."""
     first = np.int64(text[at])
@@ -51,7 +51,7 @@ def decode(text, at):
     return (first & 0x07) << 18 | second << 12 | third << 6 | (np.int64(text[at + 3]) & 0x3F), 4
 
 
-@jit
+@inner
 def encode(code, out, at):
     """Write a code point as UTF-8 and return the position behind it."""
     if code < 0x80:
@@ -73,11 +73,12 @@ def encode(code, out, at):
     return at + 4
 
 
-@jit
+@inner
 def lower_text(text, begin, end, lower, out):
     """Copy one text with its case folded and return its new length, at most 3/2 of the old plus one."""
     if lower.size == 0:
-        out[: end - begin] = text[begin:end]
+        for i in range(end - begin):
+            out[i] = text[begin + i]
         return end - begin
     high = np.uint8(0)
     for i in range(end - begin):  # no branches: this loop is vectorised
@@ -100,7 +101,7 @@ def lower_text(text, begin, end, lower, out):
     return at
 
 
-@jit
+@inner
 def split_words(text, n, kinds, hashes, starts, ends):
     """Find runs of two and more word characters; return how many."""
     n_units, i = 0, 0
@@ -135,7 +136,7 @@ def split_words(text, n, kinds, hashes, starts, ends):
     return n_units
 
 
-@jit
+@inner
 def put_char(code, start, end, n_units, hashes, starts, ends):
     """Append one character; ``start == -1`` stands for a space that is not in the text as such."""
     hashes[n_units] = mix(_SEED + np.uint64(code))
@@ -144,7 +145,7 @@ def put_char(code, start, end, n_units, hashes, starts, ends):
     return n_units + 1
 
 
-@jit
+@inner
 def split_chars(text, n, kinds, hashes, starts, ends):
     """List the characters, a run of two and more white-space characters as one space; return how many."""
     n_units, i = 0, 0
@@ -168,7 +169,7 @@ def split_chars(text, n, kinds, hashes, starts, ends):
     return n_units
 
 
-@jit
+@inner
 def split_padded(text, n, kinds, hashes, starts, ends, stops):
     """List the characters of each white-space separated word between two spaces; return how many."""
     n_units, i = 0, 0
@@ -184,7 +185,8 @@ def split_padded(text, n, kinds, hashes, starts, ends, stops):
             i += size
         if n_units > first:
             n_units = put_char(32, -1, -1, n_units, hashes, starts, ends)
-            stops[first:n_units] = n_units
+            for unit in range(first, n_units):
+                stops[unit] = n_units
         if i < n:
             i += decode(text, i)[1]
     return n_units
@@ -200,11 +202,12 @@ def split_text(text, begin, end, lower, kinds, analyzer, folded, hashes, starts,
         n_units = split_words(folded, n, kinds, hashes, starts, ends)
     else:
         n_units = split_chars(folded, n, kinds, hashes, starts, ends)
-    stops[:n_units] = n_units
+    for unit in range(n_units):
+        stops[unit] = n_units
     return n_units
 
 
-@jit
+@inner
 def most_units(n_bytes, analyzer):
     """Bound the number of units of a text."""
     if analyzer == WORD:
@@ -212,7 +215,7 @@ def most_units(n_bytes, analyzer):
     return n_bytes if analyzer == CHAR else 2 * n_bytes + 1
 
 
-@jit
+@inner
 def unit_arrays(most, analyzer):
     """Make room for the units of a text of at most so many bytes: folded, hashes, starts, ends, stops."""
     n = most_units(most, analyzer)
@@ -229,7 +232,7 @@ def slots_for(n):
     return size
 
 
-@jit
+@inner
 def count_key(key, n_terms, slots, mask, keys, counts):
     """Count one occurrence in a text's own little table; return the number of distinct terms."""
     if key == np.uint64(0):  # 0 marks an empty place in the tables of merge_terms
@@ -248,7 +251,7 @@ def count_key(key, n_terms, slots, mask, keys, counts):
         at = (at + np.uint64(1)) & mask
 
 
-@jit
+@inner
 def least_units(i, stops, shortest, padded):
     """Return the length of the shortest n-gram at unit ``i``: a short padded word counts once, as a whole."""
     if padded and stops[i] - i < shortest and (i == 0 or stops[i - 1] == i):
@@ -256,11 +259,12 @@ def least_units(i, stops, shortest, padded):
     return shortest
 
 
-@jit
+@inner
 def count_units(hashes, stops, n_units, shortest, longest, padded, slots, keys, counts):
     """Count the n-grams of one text into ``keys`` and ``counts``; return the number of distinct ones."""
     size = slots_for(n_units * min(longest - shortest + 1, n_units))
-    slots[:size] = -1
+    for slot in range(size):
+        slots[slot] = -1
     mask = np.uint64(size - 1)
     n_terms = 0
     for i in range(n_units):
@@ -274,10 +278,19 @@ def count_units(hashes, stops, n_units, shortest, longest, padded, slots, keys, 
     return n_terms
 
 
+@inner
+def longest_text(offsets):
+    """Return the number of bytes of the longest text."""
+    most = 0
+    for row in range(offsets.size - 1):
+        most = max(most, offsets[row + 1] - offsets[row])
+    return most
+
+
 @jit
 def count_texts(text, offsets, lower, kinds, analyzer, shortest, longest, keys, counts):
     """List the distinct n-grams of every text, one text after the other; return how many in all."""
-    most = np.max(offsets[1:] - offsets[:-1])
+    most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     slots = np.empty(slots_for(hashes.size * min(longest - shortest + 1, hashes.size)), np.int32)
     n = 0

@@ -11,13 +11,14 @@ import math
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
+from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.text import (
     CHAR_WB,
     WORD,
     count_units,
     join_keys,
     least_units,
+    longest_text,
     slots_for,
     split_text,
     unit_arrays,
@@ -96,7 +97,7 @@ def fill_slots(keys, slots):
         slots[at] = column
 
 
-@jit
+@inner
 def find_column(key, keys, slots):
     """Return the column of a key, or -1."""
     mask = np.uint64(slots.size - 1)
@@ -110,7 +111,7 @@ def find_column(key, keys, slots):
     return np.int32(-1)
 
 
-@jit
+@inner
 def write_term(folded, starts, ends, first, last, spaced, out, at):
     """Write the units ``first … last`` and return the position behind them, or -1 if ``out`` is too short."""
     for unit in range(first, last + 1):
@@ -148,7 +149,7 @@ def name_terms(
     Term ``i`` found is ``columns[i]``, its bytes end at ``ends_at[i]`` of ``out``. Returns the row to go on
     with, which is not the end where ``out`` was too short, and how many terms were found.
     """
-    most = np.max(offsets[1:] - offsets[:-1])
+    most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     n, at = 0, 0
     for row in range(first_row, offsets.size - 1):
@@ -192,7 +193,8 @@ def sort_pairs(pairs, spare, n, n_columns):
     source, target = pairs, spare
     shift = 32
     while (n_columns - 1) >> (shift - 32) > 0:
-        ends[:] = 0
+        for digit in range(1 << _DIGIT):
+            ends[digit] = 0
         for i in range(n):
             ends[source[i] >> shift & ((1 << _DIGIT) - 1)] += 1
         for digit in range(1, 1 << _DIGIT):
@@ -204,10 +206,11 @@ def sort_pairs(pairs, spare, n, n_columns):
         source, target = target, source
         shift += _DIGIT
     if (shift - 32) // _DIGIT % 2 == 1:
-        pairs[:n] = spare[:n]
+        for i in range(n):
+            pairs[i] = spare[i]
 
 
-@jit
+@inner
 def weigh_row(pairs, n, idf, sublinear, values, indices, data):
     """Write one row of unit length from sorted pairs."""
     total = 0.0
@@ -242,7 +245,7 @@ def weigh_texts(
     data,
 ):
     """Turn every text into a row of tf-idf weights, sorted by column and of length one."""
-    most = np.max(offsets[1:] - offsets[:-1])
+    most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     most_terms = hashes.size * min(longest - shortest + 1, hashes.size)
     own_slots = np.empty(slots_for(most_terms), np.int32)
@@ -257,7 +260,7 @@ def weigh_texts(
         n_terms = count_units(
             hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, own_slots, own_keys, own_counts
         )
-        n = 0
+        n = np.int64(0)  # a literal would compile the functions below a second time
         for i in range(n_terms):
             column = find_column(own_keys[i], keys, slots)
             if column >= 0:

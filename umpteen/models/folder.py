@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -221,8 +222,8 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     elif tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
-    counts = _label_counts(stored, len(labels))
-    return Parts(config, _targets(labels, counts, **meta["targets"]), tfidf, n_features, heads, neural)
+    targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
+    return Parts(config, targets, tfidf, n_features, heads, neural)
 
 
 def _count(meta: Mapping[str, Any], name: str) -> int:
@@ -233,8 +234,9 @@ def _count(meta: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _targets(labels: Labels, counts: np.ndarray | None, kind: str, dtype: str = "") -> Targets:
+def _targets(labels: Labels, kind: str, dtype: str = "", n_rows: int = 0) -> Targets:
     """Return the labels in the form in which they came."""
+    _count({"n_rows": n_rows}, "n_rows")
     if kind not in _TARGETS or not isinstance(dtype, str):
         raise BadInput(f"its labels must be one of {', '.join(_TARGETS)}, but are {str(kind)[:80]!r}")
     if dtype and kind == "single":
@@ -243,7 +245,7 @@ def _targets(labels: Labels, counts: np.ndarray | None, kind: str, dtype: str = 
         if wanted.kind not in "biufUSO" or wanted.itemsize > max(4 * longest, 16):
             dtype = "U" if wanted.kind in "US" else "O"  # no room is made for more than the names take
         _ = Targets(labels, kind, dtype).classes  # tells whether the names can be of this type
-    return Targets(labels, kind, dtype, counts)
+    return Targets(labels, kind, dtype, n_rows)
 
 
 def _check_arrays(parts: Parts) -> None:

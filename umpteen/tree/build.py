@@ -20,6 +20,7 @@ from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
 
+_SAMPLE = 8_192  # labels that find the two centres of a halving; the others are ranked by them
 FEW_LABELS = 5_000  # up to here the kind auto is one versus all
 
 Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -204,8 +205,9 @@ class _Halving:
         members, n_left = order[low : low + int(sizes.sum())], int(sizes[: len(sizes) // 2].sum())
         with self.scratch.borrow() as sums:
             lazy.cluster.halve(
-                *self.triplet, members, n_left, self.seed + low, self.config.max_iter, self.config.tolerance, sums
-            )
+                *self.triplet, members, n_left, self.seed + low, self.config.max_iter, self.config.tolerance,
+                _SAMPLE, sums,
+            )  # fmt: skip
 
 
 class _KMeans:
