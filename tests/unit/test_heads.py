@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
-from umpteen.heads import Level, LinearTree, auto, fit, linear, settle, train
+from umpteen.heads import Level, LinearTree, fit, linear, settle, train
 from umpteen.heads.pack import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
 
 SEARCH = SearchConfig(post="l3-hinge")
-EXACT = {"threshold": 0.0, "eps": 1e-4, "max_iter": 3000}
+EXACT = {"cost": 1.0, "threshold": 0.0, "eps": 1e-4, "max_iter": 3000}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def small() -> tuple[sp.csr_matrix, sp.csr_matrix, LabelTree]:
 
 def trained(small: Any, *, seed: int = 0, threads: int = 1, **changes: Any) -> list[Level]:
     X, Y, tree = small
-    return train(Rows.of(X), Y, tree, LinearConfig(**changes), SEARCH, seed=seed, threads=threads)
+    return train(Rows.of(X), Y, tree, LinearConfig(**{"cost": 1.0, **changes}), SEARCH, seed=seed, threads=threads)
 
 
 def dense(level: Level, n_features: int) -> np.ndarray:
@@ -64,8 +64,8 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     carries = np.zeros((X.shape[0], tree.sizes[level - 1]), bool)
     for i, label in zip(*Y.nonzero(), strict=True):
         carries[i, tree.node_of(level - 1)[label]] = True
-    negatives = settle(Rows.of(X).mean_features, config, SearchConfig())[0].negatives
-    if negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
+    config = settle(Y, tree, config, SEARCH)
+    if config.negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
         return carries
     weights = [dense(one, X.shape[1]) for one in levels[:level]]
     scores = reference.node_scores(
@@ -78,7 +78,7 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     predicted = np.zeros_like(carries)
     top = np.argsort(-scores, axis=1)[:, : config.negatives_beam]
     np.put_along_axis(predicted, top, True, axis=1)
-    return predicted if negatives == "man" else predicted | carries
+    return predicted if config.negatives == "man" else predicted | carries
 
 
 def assert_optimal(small: Any, levels: list[Level], config: LinearConfig) -> None:
@@ -111,9 +111,8 @@ def assert_optimal(small: Any, levels: list[Level], config: LinearConfig) -> Non
 @pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
 @pytest.mark.parametrize("relevance", ["none", "induce", "induce-l1"])
 def test_weights_solve_the_problem_of_the_paper(small, loss, relevance):
-    config = LinearConfig(
-        loss=loss, relevance=relevance, cost=2.0, cost_positive=1.5, cost_negative=0.5, bias=0.7, **EXACT
-    )
+    costs = {"cost": 2.0, "cost_positive": 1.5, "cost_negative": 0.5}
+    config = LinearConfig(loss=loss, relevance=relevance, bias=0.7, **EXACT | costs)
     X, Y, tree = small
     assert_optimal(small, train(Rows.of(X), Y, tree, config, SEARCH), config)
 
@@ -143,20 +142,33 @@ def test_mask_equals_its_definition(small, number, negatives):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_what_is_left_to_the_data_follows_the_length_of_the_rows():
-    def chosen(n_stored: int, n_dense: int = 0, **given: str) -> tuple[str, str]:
-        X = sp.csr_matrix(np.ones((3, n_stored), np.float32))
-        rows = Rows.of(X, np.ones((3, n_dense), np.float32) if n_dense else None)
-        search = SearchConfig(post=given.pop("post", "auto"))
-        linear, search = settle(rows.mean_features, LinearConfig(**given), search)
-        return linear.negatives, search.post
+def test_negatives_left_to_the_data_cost_at_most_four_times_as_many_rows():
+    def chosen(parents_per_row: int, n_parents: int = 40, beam: int = 10, **given: Any) -> LinearConfig:
+        labels = np.arange(parents_per_row) * 3  # three labels a parent
+        Y = sp.csr_matrix((np.ones(parents_per_row), labels, [0, parents_per_row, parents_per_row]), (2, 3 * n_parents))
+        tree = LabelTree.from_groups(np.arange(3 * n_parents).reshape(-1, 3).tolist())
+        return settle(Y.astype(np.float32), tree, LinearConfig(**given), SearchConfig(beam=beam))
 
-    assert chosen(auto._LONG_ROW - 1) == ("tfn", "l2-hinge")
-    assert chosen(auto._LONG_ROW) == ("tfn+man", "l3-hinge")
-    assert chosen(1, auto._LONG_ROW - 1) == ("tfn+man", "l3-hinge")  # dense features count
-    assert chosen(0) == ("tfn", "l2-hinge")
+    assert [chosen(n).negatives for n in (1, 2, 3)] == ["tfn", "tfn", "tfn+man"]
+    assert chosen(2, beam=8).negatives == chosen(1, n_parents=4).negatives == "tfn+man"
+    assert chosen(1, beam=6).negatives_beam == 6
+    assert chosen(1, negatives_beam=2).negatives_beam == 2
     for negatives in ("tfn", "man", "tfn+man"):
-        assert chosen(1, negatives=negatives, post="sigmoid") == (negatives, "sigmoid")
+        assert chosen(1, negatives=negatives).negatives == negatives
+
+
+def test_a_cost_left_to_the_data_falls_with_rows_a_feature():
+    rng = np.random.default_rng(0)
+    tree = LabelTree.flat(3)
+    for n_rows, n_features, cost in ((40, 30, 1.0), (400, 10, 0.25), (400, 50, 0.5)):
+        X = sp.csr_matrix(rng.random((n_rows, n_features), np.float32))
+        Y = sp.csr_matrix((rng.random((n_rows, 3)) < 0.4).astype(np.float32))
+        same = [train(Rows.of(X), Y, tree, LinearConfig(cost=one), SEARCH) for one in (0.0, cost)]
+        assert same_levels(*same)
+
+
+def test_without_parents_there_are_no_wrong_ones():
+    assert settle(sp.csr_matrix(np.eye(3)), LabelTree.flat(3), LinearConfig(), SearchConfig()).negatives == "tfn"
 
 
 def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
@@ -198,7 +210,7 @@ def test_without_bias(small):
     assert all(not level.bias.any() and level.values.any() for level in levels)
 
 
-@pytest.mark.parametrize("key", ["cost", "cost_positive", "cost_negative"])
+@pytest.mark.parametrize("key", ["cost_positive", "cost_negative"])
 def test_a_cost_of_zero_is_a_row_that_counts_for_nothing(small, key):
     config = LinearConfig(**{key: 0.0}, **EXACT)
     X, Y, tree = small

@@ -55,7 +55,12 @@ class LinearConfig(Checked):
     """How a node's linear scorer is trained."""
 
     loss: str = option("squared-hinge", "squared-hinge or logistic", choices=("squared-hinge", "logistic"))
-    cost: float = option(1.0, "weight of the loss against the norm of the weights (C)", low=0.0)
+    cost: float = option(
+        0.0,
+        "weight of the loss against the norm of the weights (C); 0 is 1, and less (down to 0.25) for nodes with "
+        "more than four rows a feature, where it matters little but converges faster",
+        low=0.0,
+    )
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
     cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
     bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
@@ -65,13 +70,13 @@ class LinearConfig(Checked):
     negatives: str = option(
         "auto",
         "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both; "
-        "auto is tfn+man for long rows (50 features and more on average) and tfn for short ones",
+        "auto is tfn+man, or tfn where that would be more than four times as many rows",
         choices=("auto", "tfn", "man", "tfn+man"),
     )
     negatives_at: str = option(
         "leaf", "levels that use the predicted parents of man: leaf or all", choices=("leaf", "all")
     )
-    negatives_beam: int = option(5, "predicted parents per text for man", low=1)
+    negatives_beam: int = option(0, "predicted parents per text for man; 0 means search.beam", low=0)
     relevance: str = option(
         "none",
         "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
@@ -87,9 +92,9 @@ class SearchConfig(Checked):
     beam: int = option(10, "nodes kept per level", low=1)
     beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1)
     post: str = option(
-        "auto",
-        "what turns a margin into a factor of the score; auto is l3-hinge for long rows and l2-hinge for short ones",
-        choices=("auto", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+        "l3-hinge",
+        "what turns a margin into a factor of the score",
+        choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
     )
     leaf_post: str = option(
         "auto",

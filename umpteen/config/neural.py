@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from umpteen.config.checked import Checked, Form, option
-from umpteen.config.linear import ModelConfig
+from umpteen.config.linear import LinearConfig, ModelConfig
 from umpteen.errors import BadConfig
 
 # How much is done at a time where no setting says so: here, because what it takes is foretold without torch.
@@ -132,6 +132,8 @@ class EncodedConfig(ModelConfig):
         low=0.0,
         high=1.0,
     )
+    # rows with an embedding are long, and what its ranker needs was measured with these
+    linear: LinearConfig = field(default_factory=lambda: LinearConfig(cost=1.0, negatives="tfn+man", negatives_beam=5))
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
 
 

@@ -92,11 +92,6 @@ class Rows:
         """The sparse block as a matrix."""
         return sp.csr_matrix((self.data, self.indices, self.indptr), shape=(len(self), self.n_sparse))
 
-    @property
-    def mean_features(self) -> float:
-        """How many features a row has on average."""
-        return len(self.indices) / max(len(self), 1) + self.n_dense
-
     @cached_property
     def dense_squares(self) -> np.ndarray:
         """The squared length of each dense row, worked out once: chunks of rows would have to be copied for it."""

@@ -19,7 +19,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
-from umpteen.heads.auto import settle
+from umpteen.heads.choose import settle
 from umpteen.heads.linear import LinearTree
 from umpteen.heads.pack import Level
 from umpteen.kernels import LANES, lazy
@@ -28,6 +28,7 @@ from umpteen.tree import LabelTree, relevance
 
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
+_MANY_ROWS, _LEAST_COST = 4.0, 0.25  # rows a feature from which ``linear.cost = 0`` falls, and how far
 _NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node that no row carries: it ranks last
 
 
@@ -56,7 +57,7 @@ def train(
     checkpoint: Checkpoint | None = None,
 ) -> list[Level]:
     """Train every level of a tree; finished levels are taken from the checkpoint."""
-    config, search = settle(rows.mean_features, config, search)
+    config = settle(Y, tree, config, search)
     levels: list[Level] = []
     for wave in _waves(tree, config, resumable=checkpoint is not None):
         stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
@@ -246,7 +247,8 @@ def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) 
     kernel, rows, config = lazy.solve, problem.rows, problem.config
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets
-    logistic, negative_cost = config.loss == "logistic", np.float32(config.cost * config.cost_negative)
+    cost = config.cost or _cost(len(chunk.rows), len(chunk.features) + len(chunk.alone[1]))
+    logistic, negative_cost = config.loss == "logistic", np.float32(cost * config.cost_negative)
     parts = []
     for first in range(job.first, job.last, LANES):
         last = min(first + LANES, job.last)
@@ -262,7 +264,7 @@ def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) 
             )  # fmt: skip
         kernel.solve(
             *chunk.sparse, chunk.square, chunk.private, rows.dense, dense_ids, chunk.rows,
-            positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
+            positive_ptr, lanes, relevances * np.float32(cost * config.cost_positive),
             last - first, negative_cost, np.float32(config.bias), logistic,
             np.float32(config.eps), config.max_iter, problem.seed + first,
             weights, bias_weights, beta,
@@ -270,6 +272,20 @@ def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) 
         found, lane, value = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
         parts.append(Level(found, lane + np.int32(first), value, bias_weights[: last - first] * config.bias))
     return Level(*(_join([getattr(part, name) for part in parts]) for name in Level.NAMES))
+
+
+def _cost(n_rows: int, n_features: int) -> float:
+    """Return the cost of a chunk if it is left to the data: 1, less from four rows a feature on.
+
+    There the rows decide the weights nearly alone, so the cost changes little in them, while coordinate descent
+    needs the more sweeps the larger it is.
+
+    Examples
+    --------
+    >>> _cost(1_000, 20_000), _cost(8_000, 1_000), _cost(20_000, 500)
+    (1.0, 0.5, 0.25)
+    """
+    return min(1.0, max(_LEAST_COST, _MANY_ROWS * n_features / max(n_rows, 1)))
 
 
 def _targets(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:

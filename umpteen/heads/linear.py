@@ -333,8 +333,6 @@ class LinearTree:
 
     def _posts(self) -> np.ndarray:
         post, wanted = self.search.post, self.search.leaf_post
-        if post == "auto":  # not settled by the rows: as for long ones
-            post = "l3-hinge"
         if wanted == "auto":
             wanted = "l4-hinge" if post.endswith("hinge") else "same"
         inner = POSTS.index(post)

@@ -38,7 +38,7 @@ from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.inputs import Targets, is_texts, read_targets, readable
 from umpteen.models.sklearn import Contract
-from umpteen.models.training import Training, begin_run, settled
+from umpteen.models.training import Training, begin_run
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
@@ -157,10 +157,9 @@ class Model(Contract, Answers):
         check_given(config.tree, tree, matrix.shape[1])
         check_names(targets, config, has_words=self._has_words(X))
         rows, tfidf, neural, config = self._fit_rows(X, matrix, config, progress, checkpoint)
-        config = settled(config, rows)
         by_name = name_vectors(tfidf, targets, config)
-        heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
-        return folder.Parts(config, targets, tfidf, rows.n_features, heads, neural)
+        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        return folder.Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
@@ -326,9 +325,9 @@ class Model(Contract, Answers):
                 self.tfidf_ = Tfidf.from_arrays(self.tfidf_.config, self.tfidf_.arrays())
 
     def _search_anew(self) -> None:
-        """Take up ``search`` and ``ensemble`` as they are now; what is ``auto`` stays as ``fit`` has settled it."""
+        """Take up ``search`` and ``ensemble`` as they are now."""
         config, fitted = self.config, self.config_.search
-        search = config.search if config.search.post != "auto" else replace(config.search, post=fitted.post)
+        search = config.search
         if replace(search, threshold=fitted.threshold) != fitted:
             self.heads_ = [LinearTree(h.arrays, h.tree, h.n_features, search) for h in self.heads_]
         self.config_ = replace(self.config_, search=search, ensemble=config.ensemble)

@@ -21,7 +21,7 @@ from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
 from umpteen.errors import MissingExtra
 from umpteen.features.locate import locate
-from umpteen.heads import settle
+from umpteen.heads.choose import negatives_for
 from umpteen.kernels import LANES
 from umpteen.models.folder import encoders
 from umpteen.models.footprint import Encoder, batch_size, footprint, reading_part, table_size, vector_width
@@ -165,7 +165,7 @@ def _ranking(size: Size, n_rows: int, n_labels: int, labels_per_row: float, conf
     """Guess what it takes to train the trees of a linear model, or of the ranker on words and vectors."""
     n_dense = _n_dense(config)
     per_row = size.n_nonzeros / max(n_rows, 1)
-    steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, per_row + n_dense, config)
+    steps, rows_per_chunk = _work(n_rows, n_labels, labels_per_row, config)
     each = _SECONDS_PER_STEP + (per_row + n_dense) * _SECONDS_PER_FEATURE
     work = config.trees * steps * _SWEEPS * each * _slowdown(config, n_labels)
     kept = _WEIGHTS_PER_LABEL / max(config.linear.threshold, 0.01) ** 2
@@ -188,9 +188,7 @@ def _cores(config: ModelConfig) -> float:
     return n_threads(config.threads) ** _SHARED
 
 
-def _work(
-    n_rows: int, n_labels: int, labels_per_row: float, mean_features: float, config: ModelConfig
-) -> tuple[float, float]:
+def _work(n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig) -> tuple[float, float]:
     """Count how often a row meets sixteen labels, over all levels, and the rows that are copied for a chunk of labels.
 
     One versus all, every thread reads the rows where they are.
@@ -202,8 +200,11 @@ def _work(
         visited = min(labels_per_row, n_nodes)
     if n_nodes == 1:
         return n_rows * -(-n_labels // LANES), 0.0
-    if "man" in settle(mean_features, config.linear, config.search)[0].negatives:
-        visited += config.linear.negatives_beam
+    negatives, beam = config.linear.negatives, config.linear.negatives_beam or config.search.beam
+    if negatives == "auto":
+        negatives = negatives_for(n_nodes, visited, beam)
+    if "man" in negatives:
+        visited = max(visited, min(beam, n_nodes))
     steps += n_rows * visited * -(-n_labels // (n_nodes * LANES))
     return steps, n_rows * visited / n_nodes
 

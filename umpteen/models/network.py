@@ -47,7 +47,6 @@ from umpteen.models.training import (
     clustered,
     kept_tree,
     label_vectors,
-    settled,
     settled_net,
     uses_words,
 )  # fmt: skip
@@ -144,9 +143,8 @@ class NetModel(EncodedModel):
         ))  # fmt: skip
         config = replace(config, embedding_weight=weight, head_weight=share)
         rows = Rows.mixed(features, E, weight)
-        config = settled(config, rows)
-        heads = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
-        return Parts(config, targets, tfidf, rows.n_features, heads, neural)
+        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
     def _check_tree(self, given: LabelTree | None, n_labels: int, config: NetModelConfig) -> None:
         """Refuse a tree that the network has no use for, or could not learn with."""

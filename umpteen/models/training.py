@@ -11,20 +11,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen import __version__
-from umpteen.config import EncodedConfig, ModelConfig, NetModelConfig, to_dict
+from umpteen.config import EncodedConfig, LinearConfig, ModelConfig, NetModelConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.heads import LinearTree, settle, train
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
-
-AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 FINETUNING = "finetuning"  # folder of the stages of an encoder
@@ -44,27 +41,26 @@ class Training:
     progress: Progress = silent
     checkpoint: Run | None = None
 
-    def heads(self) -> list[LinearTree]:
-        """Train every tree."""
-        return [self._head(number) for number in range(self.config.trees)]
+    def heads(self) -> tuple[list[LinearTree], LinearConfig]:
+        """Train every tree; return them, and the settings with all choices that were left to the data."""
+        linear, heads = self.config.linear, []
+        for number in range(self.config.trees):
+            head, linear = self._head(number, linear)
+            heads.append(head)
+        return heads, linear
 
-    def _head(self, number: int) -> LinearTree:
-        config, rows = self.config, self.rows
+    def _head(self, number: int, linear: LinearConfig) -> tuple[LinearTree, LinearConfig]:
+        config, rows, threads = self.config, self.rows, n_threads(self.config.threads)
         seed = config.seed + _SEED_STEP * number
         stages, progress = self._stages(number), self._named(number)
         tree = self.given if self.given is not None else kept_tree(stages, lambda: self._build(seed, progress))
+        linear = settle(self.targets, tree, linear, config.search)
         levels = train(
-            rows, self.targets, tree, config.linear, config.search,
-            seed=seed, threads=n_threads(config.threads), progress=progress, checkpoint=stages,
+            rows, self.targets, tree, linear, config.search,
+            seed=seed, threads=threads, progress=progress, checkpoint=stages,
         )  # fmt: skip
-        return LinearTree.pack(
-            levels,
-            tree,
-            rows.n_features,
-            config.search,
-            weights=config.store.weights,
-            threads=n_threads(config.threads),
-        )
+        weights = config.store.weights
+        return LinearTree.pack(levels, tree, rows.n_features, config.search, weights=weights, threads=threads), linear
 
     def _build(self, seed: int, progress: Progress) -> LabelTree:
         config, n_labels = self.config.tree, self.targets.shape[1]
@@ -103,12 +99,6 @@ def _by_texts(rows: Rows, targets: sp.csr_matrix, keep: int, threads: int) -> sp
     """Return what labels look like by their texts: tf-idf and embedding with equal weight if there are both."""
     by_words = pifa(rows.sparse, targets, keep=keep, threads=threads)
     return both(by_words, pifa_dense(rows.dense, targets)) if rows.n_dense else by_words
-
-
-def settled(config: AnyConfig, rows: Rows) -> AnyConfig:
-    """Replace ``auto`` by what suits the rows."""
-    linear, search = settle(rows.mean_features, config.linear, config.search)
-    return replace(config, linear=linear, search=search)
 
 
 def settled_net(config: NetModelConfig, targets: sp.csr_matrix) -> NetModelConfig:

@@ -19,7 +19,7 @@ from umpteen.heads import DenseHead
 from umpteen.metrics import evaluate
 from umpteen.models.base import search_tree
 from umpteen.models.ensemble_rules import merge, tiers
-from umpteen.models.training import Training, settled
+from umpteen.models.training import Training
 from umpteen.shortlist import TopK
 
 USUAL = (0.6, 0.2)  # where there are no texts to choose on
@@ -74,6 +74,6 @@ def _ranked(
     linear = replace(
         config.linear, **{name: getattr(LinearConfig(), name) for name in ("eps", "max_iter", "threshold")}
     )
-    quick = settled(replace(config, linear=linear, tree=replace(config.tree, kind="halving"), trees=1), train)
-    head = Training(train, Y[kept], quick).heads()[0]
+    quick = replace(config, linear=linear, tree=replace(config.tree, kind="halving"), trees=1)
+    (head,), _ = Training(train, Y[kept], quick).heads()
     return search_tree(head, test, min(k, Y.shape[1]), None, None, n_threads(config.threads))

@@ -29,6 +29,7 @@ class Parabel(Model):
         "trees": 3,
         "tree.branching": 2,
         "tree.leaf_size": 100,
+        "linear.cost": 1.0,
         "linear.negatives": "tfn",
     }
 
@@ -43,8 +44,8 @@ class Bonsai(Model):
         "tree.kind": "unbalanced",
         "tree.branching": 100,
         "tree.leaf_size": 100,
+        "linear.cost": 1.0,
         "linear.negatives": "tfn",
-        "search.post": "l3-hinge",
     }
 
 
@@ -69,6 +70,7 @@ class DiSMEC(Model):
     paper = "Babbar, Schölkopf: DiSMEC (WSDM 2017)"
     preset: ClassVar[Mapping[str, Any]] = {
         "tree.kind": "none",
+        "linear.cost": 1.0,
         "linear.eps": 0.03,
         "linear.max_iter": 60,
         "linear.threshold": 0.05,
