@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from compiled import compiled
 from forest import (
     KINDS,
     POSTS,
@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 from umpteen.heads import linear
 from umpteen.kernels import reference, score
 
-# Functions that only kernels call have no way in from Python but through another compiled function.
-post = numba.njit(lambda margin, kind: score.post(margin, kind))
-least_margin = numba.njit(lambda worst, parent_score, kind: score.least_margin(worst, parent_score, kind))
-offer = numba.njit(lambda value, node, ids, scores, size, room: score.offer(value, node, ids, scores, size, room))
+post, least_margin, offer, accumulator_size = map(
+    compiled, (score.post, score.least_margin, score.offer, score.accumulator_size)
+)
 
 precisions = st.sampled_from(["float32", "float16", "int8"])
 seeds = st.integers(0, 10_000)
@@ -163,6 +162,6 @@ def test_a_query_without_features_is_scored_by_the_biases(whole):
 def test_accumulator_holds_the_widest_level():
     forest = make_forest((4, 30), 5, whole=False)
     widest = np.diff(forest.tree.starts[1]).max()
-    assert score.accumulator_size(forest.head.arrays["meta"], np.array([3, 3])) == max(4, 3 * widest)
+    assert accumulator_size(forest.head.arrays["meta"], np.array([3, 3])) == max(4, 3 * widest)
     forest = make_forest((4, 30), 5, whole=True)
-    assert score.accumulator_size(forest.head.arrays["meta"], np.array([3, 3])) == 30
+    assert accumulator_size(forest.head.arrays["meta"], np.array([3, 3])) == 30

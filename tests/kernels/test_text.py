@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numba
 import numpy as np
 import pytest
+from compiled import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from umpteen.features.vocabulary import CASE_EXCEPTIONS, Splitter, character_tab
 from umpteen.kernels import reference, text, vocabulary
 
 LETTERS = "aaabBc_1 9  \n\té ßÀжЯσςΣİ日本のK\u0301\u2003🙂𝔸\x00'-."
+lower_text, sort_pairs = compiled(text.lower_text), compiled(vocabulary.sort_pairs)
 ANALYZERS = ("word", "char", "char_wb")
 characters = st.sampled_from(LETTERS) | st.characters()
 texts_made = st.lists(st.text(characters, max_size=40), min_size=1, max_size=6)
@@ -46,12 +47,6 @@ def test_count_texts_finds_the_terms_of_the_twin(texts, analyzer, shortest_longe
         here = slice(at, at + len(row))
         assert dict(zip(keys[here].tolist(), counts[here].tolist(), strict=True)) == row
         at += len(row)
-
-
-@numba.njit
-def lower_text(data, begin, end, lower, out):
-    """Give Python a way in: only kernels call the function."""
-    return text.lower_text(data, begin, end, lower, out)
 
 
 def test_lower_text_folds_every_character_as_python_does():
@@ -140,7 +135,7 @@ def test_sort_pairs_sorts_by_column(n, n_columns):
     )
     pairs = rng.permutation(columns.astype(np.int64)) << 32 | rng.integers(1, 100, columns.size)
     expected = np.sort(pairs)
-    vocabulary.sort_pairs(pairs, np.empty_like(pairs), pairs.size, n_columns)
+    sort_pairs(pairs, np.empty_like(pairs), pairs.size, n_columns)
     np.testing.assert_array_equal(pairs, expected)
 
 

@@ -35,7 +35,7 @@ class Splitter(NamedTuple):
 
     lower: NDArray[np.int32]  # code point -> lower case, empty to keep the case
     kinds: NDArray[np.uint8]  # code point -> word character, white space
-    analyzer: int
+    analyzer: int | None
     shortest: int
     longest: int
 
@@ -48,7 +48,7 @@ class Splitter(NamedTuple):
 
     def most_terms(self, n_bytes: Any) -> Any:
         """Bound the number of terms of a text (or of each of an array of texts) of so many bytes."""
-        if self.analyzer == text_kernels.WORD:
+        if self.analyzer is text_kernels.WORD:
             n_units = n_bytes // 3 + 1
         else:
             n_units = n_bytes if self.analyzer == text_kernels.CHAR else 2 * n_bytes + 1
@@ -247,7 +247,7 @@ def most_frequent(terms: Counted, n: int) -> NDArray[np.int64]:
 
 def make_slots(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
     """Return the table that finds the column of a key."""
-    slots = np.full(int(text_kernels.slots_for(keys.size)), -1, np.int32)
+    slots = np.full(text_kernels.slots_for.py_func(keys.size), -1, np.int32)
     kernels.fill_slots(keys, slots)
     return slots
 

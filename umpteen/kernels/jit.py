@@ -9,7 +9,12 @@ from typing import Any
 
 import llvmlite
 import numba
+from numba import _dynfunc
 from numba.core import event, serialize
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_machinery import register_pass
+from numba.core.typed_passes import NativeLowering
 
 from umpteen.kernels import cache
 from umpteen.kernels.compiling import compiling
@@ -81,6 +86,69 @@ class _Listener(event.Listener):
             self._open.pop().__exit__(None, None, None)
 
 
+class _Flags(Flags):
+    """numba's flags of a compilation, compared faster: every look at a function it might call compares them."""
+
+    __slots__ = ()
+    _hash = hash(Flags())  # of the names of all flags, so it is the same for all
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Flags) and self._values == other._values:
+            return True
+        return super().__eq__(other)
+
+
+class _Part(JITCodeLibrary):
+    """The code of an inner function, which is optimised and turned into machine code with the kernels that call it.
+
+    numba does both for every function, then again for everything that calls it.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _PartLowering(NativeLowering):
+    """Translate an inner function to LLVM's language, and no further."""
+
+    _name = "umpteen_part_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        lowered = state.cr
+        # numba finds a function by this object; nothing calls it
+        name = _dynfunc.make_function(
+            lowered.fndesc.lookup_module(), lowered.fndesc.qualname, "inner function", 0, lowered.env, (state.library,)
+        )
+        state.targetctx.insert_user_function(name, lowered.fndesc, [state.library])
+        state.reload_init.extend(state.library._reload_init)
+        state.cr = lowered._replace(cfunc=name)
+        return True
+
+
+class _PartCompiler(CompilerBase):
+    """numba's compiler with another last step."""
+
+    def define_pipelines(self) -> list[Any]:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "umpteen_part")
+        passes.passes = [(_PartLowering if step is NativeLowering else step, why) for step, why in passes.passes]
+        passes.finalize()
+        return [passes]
+
+
 def _is_ours(event: Any) -> bool:
     return event.data["dispatcher"].py_func.__module__.startswith("umpteen.")
 
@@ -96,7 +164,7 @@ def _key(sig: Any, codegen: Any) -> str:
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: a function that Python calls."""
-    dispatcher = numba.njit(nogil=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    dispatcher = _compiled(function, nogil=True)
     if hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
         dispatcher._cache = _Kept(function)
     return dispatcher
@@ -108,7 +176,14 @@ def inner(function: Callable[..., Any]) -> Any:
     LLVM decides what is inlined. (numba's own ``inline="always"`` copies the source into every caller and compiles
     it there again, which made cold starts several times as long and nothing faster.)
     """
-    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
+    return _compiled(function, no_cpython_wrapper=True, pipeline_class=_PartCompiler)
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    dispatcher = numba.njit(no_cfunc_wrapper=True, **_OPTIONS, **options)(function)
+    if hasattr(dispatcher, "_compiler"):  # not with NUMBA_DISABLE_JIT
+        dispatcher._compiler._customize_flags = _Flags
+    return dispatcher
 
 
 event.register("numba:compile", _Listener())

@@ -29,7 +29,7 @@ def _is_gap(byte):
     return byte == _SPACE or byte == _TAB or byte == _RETURN
 
 
-@jit
+@inner
 def _whole(text, i):
     """Read digits from ``i``: the number (capped, so it cannot overflow) and where it ends."""
     number = 0
@@ -40,7 +40,7 @@ def _whole(text, i):
     return number, i
 
 
-@jit
+@inner
 def _decimal(text, i):
     """Read ``-12.5e-3`` from ``i``: the number, where it ends, and whether it had any digit."""
     negative = text[i] == _MINUS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
+from umpteen.kernels.jit import inner, jit
 
 # Rows of the array that ``rank_sums`` fills; column d holds the sum over texts at depth d + 1.
 HITS, RECALL, R_PRECISION, NDCG, PS_GAIN, PS_BEST, PS_DCG, PS_DCG_BEST, RECIPROCAL = range(9)
@@ -19,14 +19,14 @@ _LOW_32_BITS = 0xFFFFFFFF
 _LARGEST = np.iinfo(np.int64).max
 
 
-@jit
+@inner
 def _order_key(bits, label):
     """Pack the bits of a float32 score and a label: ascending keys are descending scores, then labels."""
     ordered = bits ^ ((bits >> 31) & _LOW_31_BITS)  # compares like the float does
     return (np.int64(~ordered) << 32) | np.int64(label)
 
 
-@jit
+@inner
 def _unpack(keys, n, out_labels, out_bits):
     """Write the first n keys back as labels and score bits; the rest becomes padding."""
     for j in range(n):
@@ -62,7 +62,7 @@ def keep_top(indptr, indices, bits, out_labels, out_bits):
         _unpack(room, min(held, k), out_labels[i], out_bits[i])
 
 
-@jit
+@inner
 def _combine(room, held, values, take_largest, scale):
     """Replace sorted (label, position) keys by one order key a label, in place; return how many."""
     score = np.empty(1, np.float32)
@@ -104,7 +104,7 @@ def merge_rows(labels, values, out_labels, out_bits, take_largest, scale):
         _unpack(room, min(merged, k), out_labels[i], out_bits[i])
 
 
-@jit
+@inner
 def _contains(indices, low, high, label):
     """Tell whether a sorted slice holds the label."""
     end = high
@@ -117,7 +117,7 @@ def _contains(indices, low, high, label):
     return low < end and indices[low] == label
 
 
-@jit
+@inner
 def _largest_weights(weights, indices, low, high, best):
     """Fill ``best`` with the largest weights of the slice's labels, descending, zeros after them."""
     best[:] = 0.0
@@ -132,7 +132,7 @@ def _largest_weights(weights, indices, low, high, best):
             best[d] = weight
 
 
-@jit
+@inner
 def _add_row(row, hit_at, n_true, weights, best, sums):
     """Add one text to the sums: ``hit_at[d]`` says whether its label at rank d is true."""
     hits = 0

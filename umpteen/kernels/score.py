@@ -19,6 +19,7 @@ from numba import types
 from numba.extending import overload
 
 from umpteen.kernels import POSTS
+from umpteen.kernels.alloc import empty
 from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, dot, prefetch
 
@@ -258,13 +259,13 @@ def _descend(
 @inner
 def no_slots(n):
     """Return a table that gives no parent a place in the accumulator yet."""
-    slot = np.empty(n, np.int64)
+    slot = empty(n, np.int64)
     for parent in range(n):
         slot[parent] = -1
     return slot
 
 
-@jit
+@inner
 def accumulator_size(meta, beams):
     """Return how many margins one row needs at most."""
     size = 1
@@ -288,15 +289,15 @@ def search(
     """
     n_levels = len(meta)
     room = labels_out.shape[1]
-    acc = np.empty(accumulator_size(meta, beams), np.float32)
+    acc = empty(accumulator_size(meta, beams), np.float32)
     most, most_parents = room, _ONE
     for level in range(n_levels):
         most = max(most, beams[level])
         most_parents = max(most_parents, meta[level, PARENTS])
     slot = no_slots(most_parents)
-    ids, scores = np.empty(most, np.int32), np.empty(most, np.float32)
-    beam_ids, beam_scores = np.empty(most, np.int32), np.empty(most, np.float32)
-    lanes = np.empty(LANES, np.float32)
+    ids, scores = empty(most, np.int32), empty(most, np.float32)
+    beam_ids, beam_scores = empty(most, np.int32), empty(most, np.float32)
+    lanes = empty(LANES, np.float32)
     for row in range(first, last):
         size = _ONE
         ids[0], scores[0] = 0, 1.0
@@ -330,7 +331,7 @@ def search_level(
     """Take rows first..last one level down: from ``beam_in`` (rows, b), padded by −1, to the output's columns."""
     room, n_in = labels_out.shape[1], beam_in.shape[1]
     spec = meta[level]
-    acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
+    acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
     slot = no_slots(max(_ONE, spec[PARENTS]))
     for row in range(first, last):
         n_beam = _ZERO
@@ -360,7 +361,7 @@ def score_pairs(
     most = 1
     for row in range(first, last):
         most = max(most, parent_ptr[row + 1] - parent_ptr[row])
-    acc = np.empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
+    acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
     slot = no_slots(max(_ONE, spec[PARENTS]))
     where = np.zeros(max(1, spec[PARENTS]), np.int64)
     for row in range(first, last):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
+from umpteen.kernels.jit import inner
 
 
-@jit
+@inner
 def nth_largest(values, n, rank):
     """Return the value at ``rank`` (from 0) of the first ``n`` in descending order; they are reordered.
 

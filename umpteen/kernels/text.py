@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from umpteen.kernels.alloc import empty
 from umpteen.kernels.jit import inner, jit
 
-WORD, CHAR, CHAR_WB = 0, 1, 2  # analyzers
+# Analyzers. None is a type of its own, so a kernel for words is compiled without the code for characters.
+WORD, CHAR, CHAR_WB = None, 1, 2
 IS_WORD, IS_SPACE = 1, 2  # bits of kinds
 
 _SEED = np.uint64(0x243F6A8885A308D3)  # first digits of pi
@@ -22,7 +24,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # SplitMix64
 
 
-@jit
+@inner
 def mix(x):
     """Scramble 64 bits; a bijection, so distinct inputs never collide here."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
@@ -30,7 +32,7 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@jit
+@inner
 def join_keys(key, unit):
     """Return the key of an n-gram followed by one more unit."""
     return mix(key * _GOLDEN + unit)
@@ -192,25 +194,33 @@ def split_padded(text, n, kinds, hashes, starts, ends, stops):
     return n_units
 
 
-@jit
+@inner
 def split_text(text, begin, end, lower, kinds, analyzer, folded, hashes, starts, ends, stops):
     """Fold one text into ``folded`` and cut it into units; n-grams of unit ``i`` end before ``stops[i]``."""
     n = lower_text(text, begin, end, lower, folded)
-    if analyzer == CHAR_WB:
-        return split_padded(folded, n, kinds, hashes, starts, ends, stops)
-    if analyzer == WORD:
+    if analyzer is None:
         n_units = split_words(folded, n, kinds, hashes, starts, ends)
-    else:
+    elif analyzer == CHAR:
         n_units = split_chars(folded, n, kinds, hashes, starts, ends)
+    else:
+        return split_padded(folded, n, kinds, hashes, starts, ends, stops)
     for unit in range(n_units):
         stops[unit] = n_units
     return n_units
 
 
 @inner
+def is_padded(analyzer):
+    """Say whether n-grams stay within words between two spaces."""
+    if analyzer is None:
+        return False
+    return analyzer == CHAR_WB
+
+
+@inner
 def most_units(n_bytes, analyzer):
     """Bound the number of units of a text."""
-    if analyzer == WORD:
+    if analyzer is None:
         return n_bytes // 3 + 1
     return n_bytes if analyzer == CHAR else 2 * n_bytes + 1
 
@@ -219,11 +229,11 @@ def most_units(n_bytes, analyzer):
 def unit_arrays(most, analyzer):
     """Make room for the units of a text of at most so many bytes: folded, hashes, starts, ends, stops."""
     n = most_units(most, analyzer)
-    folded = np.empty(most + most // 2 + 1, np.uint8)
-    return folded, np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    folded = empty(most + most // 2 + 1, np.uint8)
+    return folded, empty(n, np.uint64), empty(n, np.int64), empty(n, np.int64), empty(n, np.int64)
 
 
-@jit
+@inner
 def slots_for(n):
     """Return the size of a hash table for ``n`` entries: a power of two, at most half full."""
     size = 16
@@ -292,11 +302,11 @@ def count_texts(text, offsets, lower, kinds, analyzer, shortest, longest, keys, 
     """List the distinct n-grams of every text, one text after the other; return how many in all."""
     most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
-    slots = np.empty(slots_for(hashes.size * min(longest - shortest + 1, hashes.size)), np.int32)
+    slots = empty(slots_for(hashes.size * min(longest - shortest + 1, hashes.size)), np.int32)
     n = 0
     for row in range(offsets.size - 1):
         n_units = split_text(
             text, offsets[row], offsets[row + 1], lower, kinds, analyzer, folded, hashes, starts, ends, stops
         )
-        n += count_units(hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, slots, keys[n:], counts[n:])
+        n += count_units(hashes, stops, n_units, shortest, longest, is_padded(analyzer), slots, keys[n:], counts[n:])
     return n

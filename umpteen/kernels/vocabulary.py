@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
+from umpteen.kernels.alloc import empty
 from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.text import (
-    CHAR_WB,
-    WORD,
     count_units,
+    is_padded,
     join_keys,
     least_units,
     longest_text,
@@ -158,7 +158,7 @@ def name_terms(
         )
         for i in range(n_units):
             key = hashes[i]
-            least = least_units(i, stops, shortest, analyzer == CHAR_WB)
+            least = least_units(i, stops, shortest, is_padded(analyzer))
             for j in range(i, min(stops[i], i + longest)):
                 if j > i:
                     key = join_keys(key, hashes[j])
@@ -167,7 +167,7 @@ def name_terms(
                 column = find_column(key, keys, slots)
                 if column < 0 or not unnamed[column]:
                     continue
-                after = write_term(folded, starts, ends, i, j, analyzer == WORD, out, at)
+                after = write_term(folded, starts, ends, i, j, analyzer is None, out, at)
                 if after < 0:
                     return row, n
                 at = after
@@ -178,7 +178,7 @@ def name_terms(
     return offsets.size - 1, n
 
 
-@jit
+@inner
 def sort_pairs(pairs, spare, n, n_columns):
     """Sort ``column << 32 | count`` by column; the result is in ``pairs``."""
     if n < 48:
@@ -189,7 +189,7 @@ def sort_pairs(pairs, spare, n, n_columns):
                 j -= 1
             pairs[j + 1] = pair
         return
-    ends = np.empty(1 << _DIGIT, np.int64)
+    ends = empty(1 << _DIGIT, np.int64)
     source, target = pairs, spare
     shift = 32
     while (n_columns - 1) >> (shift - 32) > 0:
@@ -248,17 +248,17 @@ def weigh_texts(
     most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     most_terms = hashes.size * min(longest - shortest + 1, hashes.size)
-    own_slots = np.empty(slots_for(most_terms), np.int32)
-    own_keys, own_counts = np.empty(most_terms, np.uint64), np.empty(most_terms, np.int32)
-    pairs, spare = np.empty(most_terms, np.int64), np.empty(most_terms, np.int64)
-    values = np.empty(most_terms, np.float64)
+    own_slots = empty(slots_for(most_terms), np.int32)
+    own_keys, own_counts = empty(most_terms, np.uint64), empty(most_terms, np.int32)
+    pairs, spare = empty(most_terms, np.int64), empty(most_terms, np.int64)
+    values = empty(most_terms, np.float64)
     indptr[0] = 0
     for row in range(offsets.size - 1):
         n_units = split_text(
             text, offsets[row], offsets[row + 1], lower, kinds, analyzer, folded, hashes, starts, ends, stops
         )
         n_terms = count_units(
-            hashes, stops, n_units, shortest, longest, analyzer == CHAR_WB, own_slots, own_keys, own_counts
+            hashes, stops, n_units, shortest, longest, is_padded(analyzer), own_slots, own_keys, own_counts
         )
         n = np.int64(0)  # a literal would compile the functions below a second time
         for i in range(n_terms):

@@ -1,0 +1,149 @@
+"""Time the first fit and the first answer of a fresh process: empty kernel cache, filled cache, read-only installation.
+
+    python -m benchmarks.cold_start [--repeat 3] [--output cold-start.json]
+
+Every measurement is a process of its own; its wall time includes the start of Python and all imports. The data is the
+demo that comes with the package. For the read-only row the package is copied, ``umpteen warmup`` fills the cache beside
+its source, all write permissions are taken away, and the process runs without a cache folder of its own (as another
+user where this script is run by root, for whom permissions mean nothing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import umpteen
+from benchmarks.report import machine
+
+NOBODY = 65534
+_TELL = """
+import json, sys
+from umpteen.kernels.compiling import on_compile
+compiled = {}
+def keep(kernel, seconds):
+    if seconds is not None:
+        compiled[kernel] = compiled.get(kernel, 0) + seconds
+with on_compile(keep):
+%s
+print(json.dumps(compiled))
+"""
+FIT = """
+    import umpteen
+    from umpteen.data import load_demo
+    train = load_demo("train")
+    model = umpteen.XRLinear().fit(train.texts, train.Y, label_names=train.labels)
+    if len(sys.argv) > 1:
+        model.save(sys.argv[1])
+"""
+ANSWER = """
+    import umpteen
+    print(umpteen.load(sys.argv[1]).predict(["play chess against the computer"]), file=sys.stderr)
+"""
+
+
+def main() -> None:
+    """Measure and print a table."""
+    options = _options()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # for the user without rights
+        rows = list(_rows(folder, options.repeat))
+    print(f"{'':44} {'fit s':>8} {'answer s':>9} {'compiled':>9}")
+    for row in rows:
+        print(f"{row['case']:44} {row['fit_s'] or '':>8} {row['answer_s']:>9} {row['compiled']:>9}")
+    if options.output:
+        found = {"machine": machine(), "version": umpteen.__version__, "rows": rows}
+        options.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3, help="processes per measurement; the median counts")
+    parser.add_argument("--output", type=Path, help="also write the figures to this file")
+    return parser.parse_args()
+
+
+def _rows(folder: Path, repeat: int) -> Any:
+    model, kept = folder / "model", folder / "kept"
+    fits, answers = [], []
+    for turn in range(repeat):  # each with a cache of its own, so empty
+        fits.append(_run(FIT, folder / f"fit-{turn}", model))
+        answers.append(_run(ANSWER, folder / f"answer-{turn}", model))
+    yield _row("empty cache", fits, answers)
+
+    _run(FIT, kept, model)
+    _run(ANSWER, kept, model)
+    yield _row(
+        "filled cache",
+        [_run(FIT, kept) for _ in range(repeat)],
+        [_run(ANSWER, kept, model) for _ in range(repeat)],
+    )
+    installed = _installed(folder / "image")
+    yield _row(
+        "read-only installation after 'umpteen warmup'",
+        [_run(FIT, None, source=installed) for _ in range(repeat)],
+        [_run(ANSWER, None, model, source=installed) for _ in range(repeat)],
+    )
+
+
+def _installed(folder: Path) -> Path:
+    """Return a folder with a copy of the package, compiled and without permission to write."""
+    shutil.copytree(
+        Path(umpteen.__file__).parent, folder / "umpteen", ignore=shutil.ignore_patterns("__pycache__", "*.nbi")
+    )
+    subprocess.run([sys.executable, "-m", "umpteen.cli", "warmup", "--quiet"], env=_env(None, folder), check=True)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    return folder
+
+
+def _env(cache: Path | None, source: Path | None) -> dict[str, str]:
+    env = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    if cache is not None:
+        env["NUMBA_CACHE_DIR"] = str(cache)
+    return env | {"PYTHONPATH": str(source or Path(umpteen.__file__).parent.parent)}
+
+
+def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = None) -> tuple[float, dict[str, float]]:
+    """Return the seconds of a process and those of each kernel that it compiled."""
+    env = _env(cache, source)
+    other: dict[str, Any] = {}
+    if source is not None:
+        env["HOME"] = "/nonexistent"
+        other = {"user": NOBODY, "group": NOBODY} if os.getuid() == 0 else {}
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _TELL % code, *map(str, arguments)],
+        env=env,
+        cwd="/",
+        stdout=subprocess.PIPE,
+        check=True,
+        **other,
+    )
+    return time.perf_counter() - begun, json.loads(done.stdout.splitlines()[-1])
+
+
+def _row(case: str, fits: list[Any], answers: list[Any]) -> dict[str, Any]:
+    print(case, file=sys.stderr)
+    for name, runs in (("fit", fits), ("answer", answers)):
+        print(f"  {name}: {[round(seconds, 1) for seconds, _ in runs]} s", runs[-1][1], file=sys.stderr)
+    return {
+        "case": case,
+        "fit_s": round(statistics.median(seconds for seconds, _ in fits), 1),
+        "answer_s": round(statistics.median(seconds for seconds, _ in answers), 1),
+        "compiled": sum(len(kernels) for _, kernels in (*fits, *answers)),
+    }
+
+
+if __name__ == "__main__":
+    main()
