@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ModelConfig, NetModelConfig, NeuralConfig, describe, describe_all
+from umpteen.config import ModelConfig, NetModelConfig, NeuralConfig, describe, describe_all, to_dict
 from umpteen.models import RECIPES
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -23,7 +23,7 @@ Every setting of every recipe; those of [recipes with an encoder](#recipes-with-
 generated from the classes in `umpteen/config/`; do not edit it by hand, run `python scripts/make_settings_page.py`.
 `umpteen settings` prints the same list.
 
-A setting has a noun and a name, such as `tree.branching`. There are four ways to say it, and they mean the same:
+A setting has a group and a name, such as `tree.branching`. There are four equivalent ways to set it:
 
 | where | how |
 |---|---|
@@ -32,9 +32,10 @@ A setting has a noun and a name, such as `tree.branching`. There are four ways t
 | command | `--tree.branching 16`, or `--set tree.branching=16` |
 | JSON file for `--config` | `{"tree": {"branching": 16}}`, or `{"tree.branching": 16}` |
 
-What is not said keeps the default of the recipe: the default below, unless the [recipe](#what-the-recipes-change) has
-another. A setting that does not exist, or a value out of its range, is an error that names the rule and the nearest
-known name.
+A setting that is not given has the default of the recipe: the default below, unless the
+[recipe](#what-the-recipes-change) has another. A setting that does not exist, or a value out of its range, is an error
+that names the rule and the nearest known name. A fitted model records what `fit` chose for the whole model, such as
+`linear.negatives`; `umpteen info` shows it.
 """
 
 NEURAL = """\
@@ -42,7 +43,8 @@ NEURAL = """\
 
 [`xr-transformer`](recipes/xr-transformer.md) and [`x-transformer`](recipes/x-transformer.md) have all of the above, for
 their ranker, and these. `encoder` alone may be a name: `XRTransformer(encoder="minilm")`, `--encoder minilm`.
-`--device` is `encoder.device`.
+`--device` is `encoder.device`. Their ranker has other defaults than those above:
+{ranker}.
 """
 
 NETS = """\
@@ -50,8 +52,8 @@ NETS = """\
 
 [`lightxml`](recipes/lightxml.md), [`cascadexml`](recipes/cascadexml.md),
 [`cascadexml-dismec`](recipes/cascadexml-dismec.md) and [`full`](recipes/full.md) have the settings of linear recipes
-(`tfidf` and `tree` for their clusters, the others for a ranker), `encoder`, the two weights of the section above, and
-these.
+(`tfidf` and `tree` for their clusters, the others for a ranker, with the defaults of the section above), `encoder`, the
+two weights of the section above, and these.
 """
 
 PRESETS = """\
@@ -66,10 +68,16 @@ def page() -> str:
     linear = {key for key, *_ in describe(ModelConfig)}
     own = [row for row in describe(NeuralConfig) if row[0] not in linear]
     parts = [HEAD, "## Whole model\n", *_tables(ModelConfig, describe(ModelConfig), "##")]
-    parts += [NEURAL, *_tables(NeuralConfig, own, "###")]
+    parts += [NEURAL.format(ranker=_ranker_defaults()), *_tables(NeuralConfig, own, "###")]
     shared = linear | {key for key, *_ in own}
     parts += [NETS, *_tables(NetModelConfig, [row for row in describe(NetModelConfig) if row[0] not in shared], "###")]
     return "\n".join([*parts, PRESETS, _presets()])
+
+
+def _ranker_defaults() -> str:
+    """List the settings of linear recipes that have another default in recipes with an encoder."""
+    linear, encoded = to_dict(ModelConfig().linear), to_dict(NeuralConfig().linear)
+    return ", ".join(f"`linear.{key}` = `{_json(encoded[key])}`" for key in linear if linear[key] != encoded[key])
 
 
 def _tables(cls: type, rows: list[tuple[str, str, Any, str]], heading: str) -> list[str]:
