@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import umpteen
-from benchmarks import bars, jobs, many_labels, neural, neural_page, plan, plot, prepare, report, run, summary
+from benchmarks import bars, defaults, jobs, many_labels, neural, neural_page, plan, plot, prepare, report, run, summary
 from umpteen.cli.benchmark import COLUMNS, BenchFailed, members
 from umpteen.models import create
 
@@ -223,6 +223,24 @@ def test_prepared_matrices_have_unit_rows_and_used_labels():
     kept, kept_test = prepare.keep_used_labels(train, test)
     assert kept.toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
     assert kept_test.toarray().tolist() == [[0, 0, 1]]
+
+
+def test_held_out_rows_are_drawn_once_and_are_not_trained_on():
+    X = sparse.csr_matrix(np.arange(1, 41, dtype=np.float32)[:, None])
+    kept, _, held, Y_held = defaults.split(X, X.copy())
+    assert held.shape[0] == 4
+    assert sorted([*kept.data, *held.data]) == X.data.tolist()
+    assert (Y_held.data == held.data).all()
+    assert (defaults.split(X, X.copy())[2].data == held.data).all()
+
+
+def test_alternatives_of_a_default_stand_beside_it():
+    row = {"dataset": "bibtex", "negatives": "tfn", "fit_s": 1.5, "P@1": 60.0, "P@3": 50.0, "P@5": 40.0}
+    rows = [row | {"setting": "default", "value": None}, row | {"setting": "linear.eps", "value": 0.02, "P@1": 61.0}]
+    text = defaults.tables(rows)
+    assert "| bibtex | `tfn` | 60.00/50.00/40.00, 1.50 s | 61.00/50.00/40.00, 1.50 s |" in text
+    assert "linear.cost" not in text
+    assert list(defaults.cases(["linear.cost"]))[:2] == [("default", None), ("linear.cost", 0.25)]
 
 
 def save_data(folder, n_rows=200, n_features=60, n_labels=24):
