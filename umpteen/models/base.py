@@ -279,7 +279,7 @@ class Model(Contract, Answers):
         path
             The folder.
         mmap
-            Weights stay on disk until they are used.
+            Map the files into memory, so that processes share them, instead of reading them.
         verify
             ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
             reads every byte and compares it with the digest that was saved.

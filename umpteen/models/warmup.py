@@ -1,4 +1,4 @@
-"""Compile every kernel once, so that the first real call does not wait for it (images, servers, timings)."""
+"""Compile the kernels of the linear recipes, so that the first real call does not wait (images, servers, timings)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from umpteen.engine import Progress, silent
 
 
 def warmup(progress: Progress = silent) -> None:
-    """Train, save, load and query tiny models of every kind; compiled code stays in numba's cache on disk."""
+    """Train, save, load and query tiny models of every kind; compiled code is kept on disk (``kernels.cache``)."""
     from umpteen.data.labels import Labels
     from umpteen.metrics import inverse_propensity
     from umpteen.models import load
