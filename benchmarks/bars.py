@@ -15,6 +15,7 @@ Summary = Mapping[str, Mapping[str, Row]]  # dataset -> variant -> figures
 ONE_VERSUS_ALL = {"P@1": 83.4, "P@3": 70.4, "P@5": 58.8}  # Eurlex-4K, what PECOS without a tree reaches
 TOLERANCE = 0.1  # points of P@k that umpteen may lie below PECOS
 MEMORY_LIMIT_GB = 6.0
+LONG_FIT_S = 5.0  # where PECOS takes as long, umpteen is to be five times as fast; elsewhere three times
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ def _tree_bars(dataset: str, rows: Mapping[str, Row]) -> list[Bar]:
     queries = pecos.get("p50_ms")
     fastest = min(queries.values()) if queries else None
     return [
-        _at_least(dataset, "fit, times as fast as PECOS", 5, _over(pecos, ours, "fit_s")),
+        _at_least(
+            dataset,
+            "fit, times as fast as PECOS",
+            5 if pecos.get("fit_s", 0.0) >= LONG_FIT_S else 3,
+            _over(pecos, ours, "fit_s"),
+        ),
         _at_least(dataset, "fit, times as fast as omikuji", 3, _over(omikuji, ours, "fit_s")),
         _quality_bar(dataset, "P@1, P@3, P@5 against PECOS, the worst", ours, pecos),
         _at_most(dataset, "memory of the fit, share of PECOS's", 1, _over(ours, pecos, "fit_memory_mb")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import string
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.tree import LabelTree
+
+os.environ["UMPTEEN_COMPILE_AHEAD"] = "0"  # tests run side by side already
 
 N_TOPICS, LABELS_PER_TOPIC, WORDS_PER_LABEL, WORDS_PER_TOPIC = 6, 10, 3, 5
 

@@ -104,7 +104,6 @@ def test_a_fitted_tree_is_searched_as_the_parameters_say(linear_recipe: str, sma
     other.fit(made.texts, made.lists)
     if model.config_.linear.negatives == "tfn":  # else training looks at these scores
         np.testing.assert_array_equal(model.topk(made.texts, 3).scores, other.topk(made.texts, 3).scores)
-    post = model.config_.search.post
     if len(model.heads_) > 1:
         by_rank = model.set_params(ensemble="rank-average").topk(made.texts, 3)
         assert (by_rank.scores > 1).any()

@@ -1,5 +1,5 @@
-"""Arrays in, arrays out. No classes, no files, no settings, no logging: but for ``cache``, ``compiling`` and ``jit``,
-which compile kernels and keep what was compiled.
+"""Arrays in, arrays out. No classes, no files, no settings, no logging: but for ``ahead``, ``cache``, ``compiling`` and
+``jit``, which compile kernels and keep what was compiled.
 
 ``lazy.solve``, ``lazy.score`` … import their module (and with it numba) when they are first used, so that
 importing the library costs nothing.

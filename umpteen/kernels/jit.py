@@ -16,7 +16,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 
-from umpteen.kernels import cache
+from umpteen.kernels import ahead, cache
 from umpteen.kernels.compiling import compiling
 
 # Reordering sums is allowed, ignoring NaN is not: inputs are checked before they get here.
@@ -40,12 +40,14 @@ class _Kept:
         """Return what was compiled for a signature, or None."""
         try:
             target_context.refresh()
-            body = cache.load(self._name, _key(sig, target_context.codegen()))
+            key = _key(sig, target_context.codegen())
+            body = cache.load(self._name, key) or ahead.take(self._name, key)
             if body is None:
                 return None
             from numba.core.compiler import CompileResult
 
-            # numba's form is a pickle, as its code is code: both come only from folders that ``cache`` trusts
+            # numba's form is a pickle, as its code is code: both come only from folders that ``cache`` trusts,
+            # and from the process that ``ahead`` started
             return CompileResult._rebuild(target_context, *serialize.loads(body))
         except Exception as error:  # whatever it is, the kernel can be compiled
             _log.info("the compiled kernel %s cannot be used and is compiled again: %s", self._name, error)
@@ -56,7 +58,9 @@ class _Kept:
         try:
             if cres.lifted or cres.library.has_dynamic_globals:  # holds addresses of this process
                 return
-            cache.save(self._name, _key(sig, cres.codegen), serialize.dumps(cres._reduce()))
+            key, body = _key(sig, cres.codegen), serialize.dumps(cres._reduce())
+            cache.save(self._name, key, body)
+            ahead.give(self._name, key, body)
         except Exception as error:  # the kernel works, it is just not kept
             _log.info("the compiled kernel %s cannot be kept: %s", self._name, error)
 

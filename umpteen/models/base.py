@@ -32,7 +32,9 @@ from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.features.tfidf import Tfidf
 from umpteen.heads import LinearTree
+from umpteen.kernels import ahead
 from umpteen.models import folder
+from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.answers import Answers
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
@@ -143,6 +145,7 @@ class Model(Contract, Answers):
             stages are kept until ``save`` has written the model. Trainings may share it.
         """
         run = None if checkpoint is None else begin_run(self.config, checkpoint)
+        ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
         self._checkpoint = run
@@ -291,6 +294,7 @@ class Model(Contract, Answers):
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
+        ahead.plan(PREDICT, str(stored.path.absolute()))
         parts = folder.read(stored, cls.config_class, verify=verify)
         model = cls.from_config(parts.config)
         model._take(parts)

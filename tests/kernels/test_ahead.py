@@ -1,0 +1,139 @@
+"""The process that compiles ahead: what it says, what is made of it, and that nothing depends on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from umpteen.kernels import ahead
+from umpteen.kernels.ahead import Helper
+
+ROOT = Path(__file__).parents[2]
+# Stands for the job: tells of two kernels, sends one, then compiles the other until it is killed or told to end.
+JOB = """
+import sys, time
+from pathlib import Path
+from umpteen.kernels import ahead
+from umpteen.kernels.compiling import compiling
+
+def job():
+    print("not a message")
+    with compiling("score.search"):
+        with compiling("score.post"):
+            pass
+    ahead.give("score.search", "key", bytes(range(256)) + b"\\n{}")
+    with compiling("solve.solve"):
+        while not Path(sys.argv[1]).exists():
+            time.sleep(0.01)
+    if sys.argv[2] == "sends":
+        ahead.give("solve.solve", "key", b"late")
+
+ahead.serve(job)
+"""
+
+
+@pytest.fixture
+def helper(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Helper]:
+    command = [sys.executable, "-c", JOB, str(tmp_path / "end"), getattr(request, "param", "sends")]
+    found = Helper(command, {**os.environ, "PYTHONPATH": str(ROOT)})
+    yield found
+    found.stop()
+
+
+def until(condition) -> None:
+    ends = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_what_was_compiled_is_delivered_once(helper: Helper) -> None:
+    until(lambda: helper._compiled)
+    assert helper.take("score.search", "another key") is None
+    assert helper.take("score.search", "key") == bytes(range(256)) + b"\n{}"
+    assert helper.take("score.search", "key") is None
+
+
+def test_a_kernel_that_is_being_compiled_is_waited_for(helper: Helper, tmp_path: Path) -> None:
+    until(lambda: helper._current == "solve.solve")
+    assert helper.take("cluster.halve", "key") is None  # others are not waited for
+    (tmp_path / "end").touch()
+    assert helper.take("solve.solve", "key") == b"late"
+
+
+@pytest.mark.parametrize("helper", ["dies"], indirect=True)
+def test_a_process_that_ends_early_is_not_waited_for(helper: Helper, tmp_path: Path) -> None:
+    until(lambda: helper._current == "solve.solve")
+    (tmp_path / "end").touch()
+    assert helper.take("solve.solve", "key") is None
+    until(lambda: helper.is_over)
+
+
+def test_nothing_is_started_unless_planned_wanted_and_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(ahead, "_helper", None)
+    monkeypatch.setattr(ahead, "_start", lambda job: started.append(list(job)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setenv(ahead.SWITCH, "1")
+    ahead.plan()
+    assert ahead.take("score.search", "key") is None
+    ahead.plan("train")
+    monkeypatch.setenv(ahead.SWITCH, "0")
+    assert ahead.take("score.search", "key") is None
+    monkeypatch.setenv(ahead.SWITCH, "1")
+    for name, value in (("executable", "/usr/bin/uwsgi"), ("executable", ""), ("frozen", True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, name, value, raising=False)
+            ahead.take("score.search", "key")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+        ahead.take("score.search", "key")
+    assert not started
+    ahead.take("score.search", "key")
+    ahead.take("score.search", "key")
+    assert started == [["train"]]  # once, whatever becomes of it
+
+
+# With an argument kernels are kept nowhere, so what is not compiled here came from the other process.
+TRAINING = """
+import sys, time
+import numpy as np
+import scipy.sparse as sp
+import umpteen
+from umpteen.kernels import ahead, cache, lazy
+
+X = sp.random(300, 40, 0.2, format="csr", dtype=np.float32, random_state=1)
+Y = sp.csr_matrix(np.eye(300, dtype=np.float32))
+if sys.argv[1:]:
+    cache.places = lambda: cache.Places((), None)
+    ahead.plan("train")
+    ahead.take("none", "")
+    while not ahead._helper.is_over:
+        time.sleep(0.01)
+model = umpteen.XRLinear(tree={"leaf_size": 20, "branching": 4}).fit(X, Y)
+delivered = sum(lazy.solve.solve.stats.cache_hits.values()) + sum(lazy.score.search.stats.cache_hits.values())
+print(delivered, model.topk(X, 3).scores.astype(np.float64).sum().hex())
+"""
+
+
+@pytest.mark.slow
+def test_a_training_uses_what_was_compiled_ahead(tmp_path: Path) -> None:
+    def trained(switch: str, *arguments: str) -> list[str]:
+        environment = {**os.environ, ahead.SWITCH: switch, "PYTHONPATH": str(ROOT)}
+        if switch == "1":
+            environment["NUMBA_CACHE_DIR"] = str(tmp_path)  # empty, for the other process
+        done = subprocess.run(
+            [sys.executable, "-c", TRAINING, *arguments],
+            env=environment, capture_output=True, text=True, timeout=300, check=True, cwd=tmp_path,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    n_delivered, scores = trained("1", "wait")
+    assert int(n_delivered) >= 2
+    assert trained("0")[1] == scores
