@@ -110,27 +110,39 @@ def train_levels(
     costs = [job.cost for _, job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
-    def task(i: int) -> Level:
+    def task(i: int) -> list[_Group]:
         number, job = jobs[i]
         with budget.hold(job.bytes), scratch.borrow() as (local, where):
             chunk = whole if job.rows is None else _Chunk.copied(rows, job.rows, local)
             return _train_chunk(problems[number], job, chunk, where)
 
     parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
-    done: list[list[tuple[_Job, Level]]] = [[] for _ in problems]
-    for (number, job), part in zip(jobs, parts, strict=True):
-        done[number].append((job, part))
-    return [_gathered(problem, chunks) for problem, chunks in zip(problems, done, strict=True)]
+    done: list[list[_Group]] = [[] for _ in problems]
+    for (number, _), groups in zip(jobs, parts, strict=True):
+        done[number] += groups
+    return [_gathered(problem, groups) for problem, groups in zip(problems, done, strict=True)]
 
 
-def _gathered(problem: Problem, chunks: list[tuple[_Job, Level]]) -> Level:
-    """Put a level together from its chunks; of a node that no row carries nothing is known."""
+@dataclass
+class _Group:
+    """The weights of up to LANES trained nodes; a lane is a node's distance from the first."""
+
+    first: int
+    bias: np.ndarray
+    features: np.ndarray
+    lanes: np.ndarray
+    values: np.ndarray
+
+
+def _gathered(problem: Problem, groups: list[_Group]) -> Level:
+    """Put a level together from its groups; of a node that no row carries nothing is known."""
     never = _NEVER[problem.config.loss]
     bias = np.full(int(problem.starts[-1]), never, np.float32)
-    for job, part in chunks:
-        bias[job.first : job.last] = part.bias
-    names = ("features", "nodes", "values")
-    level = Level(*(_join([getattr(part, name) for _, part in chunks]) for name in names), bias=bias)
+    for group in groups:
+        bias[group.first : group.first + len(group.bias)] = group.bias
+    nodes = np.repeat(np.array([group.first for group in groups], np.int32), [len(group.lanes) for group in groups])
+    nodes += _drained(groups, "lanes", np.uint8)
+    level = Level(_drained(groups, "features", np.int32), nodes, _drained(groups, "values", np.float32), bias)
     is_carried = np.diff(problem.targets.indptr) > 0
     if is_carried.all() or not problem.config.bias:
         return level
@@ -243,13 +255,21 @@ class _Chunk:
         return cls(some, sparse, square, private, alone, features, sums, length)
 
 
-def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) -> Level:
+def _drained(groups: list[_Group], name: str, kind: type) -> np.ndarray:
+    """Join an array of all groups and let theirs go: at no time is more than one of the arrays held twice."""
+    joined = np.concatenate([np.empty(0, kind), *(getattr(group, name) for group in groups)])
+    for group in groups:
+        setattr(group, name, np.empty(0, kind))
+    return joined
+
+
+def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) -> list[_Group]:
     kernel, rows, config = lazy.solve, problem.rows, problem.config
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets
     cost = config.cost or _cost(len(chunk.rows), len(chunk.features) + len(chunk.alone[1]))
     logistic, negative_cost = config.loss == "logistic", np.float32(cost * config.cost_negative)
-    parts = []
+    groups = []
     for first in range(job.first, job.last, LANES):
         last = min(first + LANES, job.last)
         positive_ptr, lanes, relevances = kernel.positives(
@@ -269,9 +289,9 @@ def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) 
             np.float32(config.eps), config.max_iter, problem.seed + first,
             weights, bias_weights, beta,
         )  # fmt: skip
-        found, lane, value = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
-        parts.append(Level(found, lane + np.int32(first), value, bias_weights[: last - first] * config.bias))
-    return Level(*(_join([getattr(part, name) for part in parts]) for name in Level.NAMES))
+        found = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
+        groups.append(_Group(first, bias_weights[: last - first] * config.bias, *found))
+    return groups
 
 
 def _cost(n_rows: int, n_features: int) -> float:
@@ -334,10 +354,6 @@ def _columns(matrix: sp.csr_matrix) -> sp.csc_matrix:
     columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
     columns.data = columns.data.astype(np.float32)
     return columns
-
-
-def _join(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 class _Budget:

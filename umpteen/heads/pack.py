@@ -85,11 +85,13 @@ def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder:
     if len(starts) == 2 or starts[-1] <= _WHOLE_BELOW:
         return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
     run_ptr, parents = np.empty(len(ptr), np.int64), tree.parents[number]
-    n_runs = lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, none, none, none)
-    chunk, last, local = np.empty(n_runs, np.int32), np.empty(n_runs, np.int32), np.empty(len(nodes), np.int32)
-    if n_runs:
-        lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, chunk, last, local)
-    return _Laid(ptr, _narrow(local), codes, run_ptr, _narrow(chunk), _narrow(last))
+    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max()) - 1)
+    found = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
+    if n_runs := lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found):
+        found = (np.empty(n_runs, of_chunks), np.empty(n_runs, of_children), np.empty(len(nodes), of_children))
+        lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found)
+    chunk, last, local = found
+    return _Laid(ptr, local, codes, run_ptr, chunk, last)
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,10 @@ def _join(parts: list[np.ndarray]) -> np.ndarray:
 
 def _narrow(array: np.ndarray, *, signed: bool = False) -> np.ndarray:
     """Store in the smallest of the types that kernels are compiled for."""
-    top = int(array.max(initial=0))
+    return array.astype(_kind_for(int(array.max(initial=0)), signed=signed))
+
+
+def _kind_for(top: int, *, signed: bool = False) -> type:
+    """Return the smallest of the types that kernels are compiled for and that holds numbers up to ``top``."""
     kinds = (np.int32, np.int64) if signed else (np.uint8, np.uint16, np.uint32)
-    return array.astype(next(kind for kind in kinds if top <= np.iinfo(kind).max))
+    return next(kind for kind in kinds if top <= np.iinfo(kind).max)
