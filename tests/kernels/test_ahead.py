@@ -76,9 +76,10 @@ def test_a_process_that_ends_early_is_not_waited_for(helper: Helper, tmp_path: P
 
 
 def test_nothing_is_started_unless_planned_wanted_and_possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(ahead, "_helper", None)
-    monkeypatch.setattr(ahead, "_start", lambda job: started.append(list(job)))
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(ahead, "_planned", ())
+    monkeypatch.setattr(ahead, "_started", {})
+    monkeypatch.setattr(ahead, "_start", started.append)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setenv(ahead.SWITCH, "1")
     ahead.plan()
@@ -97,7 +98,7 @@ def test_nothing_is_started_unless_planned_wanted_and_possible(monkeypatch: pyte
     assert not started
     ahead.take("score.search", "key")
     ahead.take("score.search", "key")
-    assert started == [["train"]]  # once, whatever becomes of it
+    assert started == [("train",)]  # once, whatever becomes of it
 
 
 # With an argument kernels are kept nowhere, so what is not compiled here came from the other process.
@@ -108,15 +109,15 @@ import scipy.sparse as sp
 import umpteen
 from umpteen.kernels import ahead, cache, lazy
 
-X = sp.random(300, 40, 0.2, format="csr", dtype=np.float32, random_state=1)
-Y = sp.csr_matrix(np.eye(300, dtype=np.float32))
+X = sp.random(50, 40, 0.2, format="csr", dtype=np.float32, random_state=1)
+Y = sp.csr_matrix(np.kron(np.eye(50), np.ones(10)))
 if sys.argv[1:]:
     cache.places = lambda: cache.Places((), None)
     ahead.plan("train")
     ahead.take("none", "")
-    while not ahead._helper.is_over:
+    while not ahead._started["train",].is_over:
         time.sleep(0.01)
-model = umpteen.XRLinear(tree={"leaf_size": 20, "branching": 4}).fit(X, Y)
+model = umpteen.XRLinear(tree={"leaf_size": 20}, linear={"negatives": "tfn+man"}).fit(X, Y)
 delivered = sum(lazy.solve.solve.stats.cache_hits.values()) + sum(lazy.score.search.stats.cache_hits.values())
 print(delivered, model.topk(X, 3).scores.astype(np.float64).sum().hex())
 """

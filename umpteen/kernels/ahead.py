@@ -73,23 +73,25 @@ class Helper:
         self._process.wait()
 
 
-_planned: list[str] = []
-_helper: Helper | None = None
+_planned: tuple[str, ...] = ()
+_started: dict[tuple[str, ...], Helper | None] = {}  # by job; none is done twice
 _send: Callable[[str, str | None, bytes], None] | None = None
 
 
 def plan(*job: str) -> None:
-    """Say what ``python -m umpteen.models.ahead`` is to be started with if a kernel has to be compiled."""
-    _planned[:] = job
+    """Say which job of ``umpteen.models.ahead`` the other process is to do if a kernel has to be compiled."""
+    global _planned
+    _planned = job
 
 
 def take(kernel: str, key: str) -> bytes | None:
-    """Return what the other process compiled for a kernel that no cache holds; start the process if that was planned."""
-    global _helper
-    if _planned and (_helper is None or _helper.is_over) and _is_possible():
-        _helper = _start(_planned)
-        _planned.clear()
-    return None if _helper is None else _helper.take(kernel, key)
+    """Return what the other process compiled for a kernel that no cache holds; start it if that was planned."""
+    for helper in filter(None, _started.values()):
+        if (body := helper.take(kernel, key)) is not None:
+            return body
+    if _planned and _planned not in _started and _is_possible():
+        _started[_planned] = _start(_planned)
+    return None
 
 
 def give(kernel: str, key: str, body: bytes) -> None:
@@ -121,12 +123,13 @@ def serve(job: Callable[[], object]) -> None:
         job()
 
 
-def _start(job: list[str]) -> Helper | None:
+def _start(job: tuple[str, ...]) -> Helper | None:
     root = str(Path(__file__).parents[2])  # -P keeps the working directory, which may be anybody's, off the path
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
         helper = Helper(
-            [sys.executable, "-P", "-m", "umpteen.models.ahead", *job], {**os.environ, "PYTHONPATH": paths, SWITCH: "0"}
+            [sys.executable, "-P", "-c", "from umpteen.models.ahead import main; main()", *job],
+            {**os.environ, "PYTHONPATH": paths, SWITCH: "0"},
         )
     except OSError as error:
         _log.info("kernels are not compiled ahead: %s", error)
@@ -144,9 +147,9 @@ def _is_possible() -> bool:
 
 def _forget() -> None:
     """Leave the other process to the parent: in a forked process no thread listens to it."""
-    global _helper
-    _helper = None
-    _planned.clear()
+    global _planned
+    _planned = ()
+    _started.clear()
 
 
 if hasattr(os, "register_at_fork"):

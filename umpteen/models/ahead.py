@@ -17,14 +17,15 @@ TRAIN, PREDICT = "train", "predict"
 
 
 def train() -> None:
-    """Train the scorers of a small tree."""
+    """Train the scorers of a small tree, on so few rows that a batch of them is searched as one row is."""
     from umpteen.models.xrlinear import XRLinear
     from umpteen.tree import LabelTree
 
-    n_labels = 256
-    X = sp.random(n_labels, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
+    n_rows, n_labels = 32, 512
+    X = sp.random(n_rows, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
+    Y = sp.csr_matrix(np.kron(np.eye(n_rows), np.ones(n_labels // n_rows)))
     tree = LabelTree.from_groups(np.arange(n_labels).reshape(16, -1).tolist())
-    XRLinear(normalize=False).fit(X, sp.identity(n_labels, format="csr"), tree=tree)
+    XRLinear(linear={"negatives": "tfn+man"}).fit(X, Y, tree=tree)
 
 
 def predict(path: str) -> None:
@@ -38,6 +39,8 @@ def predict(path: str) -> None:
 
 JOBS: dict[str, Callable[..., None]] = {TRAIN: train, PREDICT: predict}
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Do the job that the command line names."""
     name, *arguments = sys.argv[1:]
     ahead.serve(lambda: JOBS[name](*arguments))
