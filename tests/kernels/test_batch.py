@@ -35,58 +35,67 @@ def dyadic(rng: np.random.Generator, shape: tuple[int, ...], density: float = 0.
     return (rng.integers(-4, 5, shape) / 4 * (rng.random(shape) < density)).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 8), st.integers(1, 10), st.integers(0, 40), seeds)
-def test_compact_and_chunk_margins_equal_dense_products(n_queries, n_features, width, seed):
-    rng = np.random.default_rng(seed)
-    X = dyadic(rng, (8, n_features))
-    queries = rng.permutation(8)[:n_queries].astype(np.int32)
-    features = np.flatnonzero(rng.random(n_features) < 0.6).astype(np.int32)
-    W, bias = dyadic(rng, (len(features), width)), dyadic(rng, (width,))
-    total = int(np.count_nonzero(X[queries])) + 1
-    ids, kept, ptr = np.empty(total, np.int32), np.empty(total, np.float32), np.zeros(n_queries + 1, np.int64)
-    local = np.zeros(n_features, np.int32)
-    n_kept = batch.compact(*Rows.of(sp.csr_matrix(X)).triplet, queries, features, local, ids, kept, ptr)
-    assert not local.any()
-    restricted = sp.csr_matrix((kept[:n_kept], ids[:n_kept], ptr), shape=(n_queries, max(1, len(features))))
-    np.testing.assert_array_equal(restricted.toarray()[:, : len(features)], X[queries][:, features])
-
-    n_groups = -(-width // LANES)
-    groups = [np.nonzero(W[:, g * LANES : (g + 1) * LANES]) for g in range(n_groups)]
-    entry_ptr = np.cumsum([3] + [len(rows) for rows, _ in groups])  # entries of other chunks come before
-    rows, lanes = (np.concatenate([np.zeros(3, int), *(group[i] for group in groups)]) for i in range(2))
-    codes = np.concatenate([np.full(3, 99.0), *(W[r, g * LANES + b] for g, (r, b) in enumerate(groups))])
-    weights, margins = np.zeros((n_features, LANES), np.float32), np.full((n_queries, width), 77, np.float32)
-    codes = codes.astype(np.float32)
-    batch.chunk_margins(
-        ptr, ids, kept, entry_ptr, rows.astype(np.int32), lanes.astype(np.uint8), codes, NO_TABLE,
-        bias, weights, margins,
-    )  # fmt: skip
-    assert not weights.any()
-    np.testing.assert_array_equal(margins, X[queries][:, features] @ W + bias)
-
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
-    st.integers(0, 5), st.integers(0, 30), st.integers(1, 8), st.sampled_from(range(len(KINDS))),
-    st.sampled_from([0.0, 0.5, 1.0]), seeds,
+    st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 8), st.sampled_from(range(len(KINDS))),
+    st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), seeds,
 )  # fmt: skip
-def test_best_of_chunk_equals_its_twin(n_queries, width, room, kind, share, seed):
+def test_score_chunks_equals_its_twin(widths, room, kind, share, has_floor, seed):
     rng = np.random.default_rng(seed)
-    margins, parents = dyadic(rng, (n_queries, width), 1.0), rng.random(n_queries).astype(np.float32)
-    first_node, allowed_at = 4, 3
-    allowed = (rng.random(allowed_at + first_node + width) < share).astype(np.uint8)
-    ids, scores = np.empty((n_queries, room), np.int32), np.empty((n_queries, room), np.float32)
+    n_rows, n_features, n_beam, node_at = 8, 10, 2, 3
+    X, starts = dyadic(rng, (n_rows, n_features)), np.cumsum([0, *widths]).astype(np.int32)
+    W, bias = dyadic(rng, (n_features, starts[-1])), dyadic(rng, (node_at + starts[-1],))
+    allowed = (rng.random(node_at + starts[-1]) < share).astype(np.uint8)
     flags = allowed if share < 1 else np.empty(0, np.uint8)
-    batch.best_of_chunk(margins, parents, first_node, flags, allowed_at, kind, ids, scores)
-    factor = parents[:, None] if KINDS[kind] != "identity" else 1
-    every = reference.post(margins.astype(np.float64), KINDS[kind]) * factor
-    may = allowed[allowed_at + first_node :] if share < 1 else np.ones(width)
-    for q in range(n_queries):
-        best = reference.take_down(every[q], np.array([0, width]), np.array([0]), room, may)
-        assert ids[q, : len(best)].tolist() == (first_node + best).tolist()
-        assert (ids[q, len(best) :] == -1).all()
-        np.testing.assert_allclose(scores[q, : len(best)], every[q, best], rtol=1e-4, atol=1e-37)
+    parents = np.stack([rng.permutation(max(2, len(widths)))[:n_beam] for _ in range(n_rows)]).astype(np.int32)
+    parents[(parents >= len(widths)) | (rng.random(parents.shape) < 0.2)] = -1
+    parent_scores = rng.random(parents.shape).astype(np.float32)
+    worst = np.where(rng.random(n_rows) < 0.5 * has_floor, rng.random(n_rows), -np.inf).astype(np.float32)
+
+    pairs = [(chunk, row, j) for chunk in range(len(widths)) for row, j in np.argwhere(parents == chunk)]
+    chunk_ptr = np.searchsorted([chunk for chunk, _, _ in pairs], np.arange(len(widths) + 1))
+    rows_of, beams_of = (np.array([pair[i] for pair in pairs], np.int32) for i in (1, 2))
+    features, entries = chunked(W, starts)
+    local, weights = np.zeros(n_features, np.int32), np.zeros((n_features, LANES), np.float32)
+    ids, scores = np.empty((len(pairs), room), np.int32), np.empty((len(pairs), room), np.float32)
+    cut = int(rng.integers(0, len(pairs) + 1))  # tasks may cut a chunk's pairs in two
+    for first, last in ((0, cut), (cut, len(pairs))):
+        batch.score_chunks(
+            *Rows.of(sp.csr_matrix(X)).triplet, first, last, chunk_ptr, rows_of, beams_of, parent_scores, worst,
+            *features, *entries, NO_TABLE, starts, bias, node_at, flags, kind, local, weights, ids, scores,
+        )  # fmt: skip
+    assert not local.any()
+    assert not weights.any()
+    for p, (chunk, row, j) in enumerate(pairs):
+        mine = slice(starts[chunk], starts[chunk + 1])
+        margins = X[row].astype(np.float64) @ W[:, mine] + bias[node_at:][mine]
+        every = reference.post(margins, KINDS[kind]) * (1 if KINDS[kind] == "identity" else parent_scores[row, j])
+        may = allowed[node_at:][mine] if share < 1 else np.ones(widths[chunk])
+        best = reference.take_down(every, np.array([0, widths[chunk]]), np.array([0]), room, may)
+        n_better = int((every[best] > worst[row] + 1e-4).sum())  # others may be left out
+        assert ids[p, :n_better].tolist() == (starts[chunk] + best[:n_better]).tolist()
+        found = ids[p][ids[p] >= 0] - starts[chunk]
+        np.testing.assert_allclose(scores[p, : len(found)], every[found], rtol=1e-4, atol=1e-37)
+        if worst[row] == -np.inf:
+            assert len(found) == len(best)
+
+
+def chunked(W: np.ndarray, starts: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Lay weights out chunk by chunk: (pointer, features) and (pointer by group, rows, lanes, codes)."""
+    n_groups = -(-int(np.diff(starts).max()) // LANES)
+    features = [np.flatnonzero(W[:, low:high].any(axis=1)) for low, high in pairwise(starts)]
+    groups = []
+    for (low, high), mine in zip(pairwise(starts), features, strict=True):
+        for g in range(n_groups):
+            part = W[mine, low:high][:, g * LANES : (g + 1) * LANES]
+            rows, lanes = np.nonzero(part)
+            groups.append((rows, lanes, part[rows, lanes]))
+    ends = np.cumsum([0, *(len(rows) for rows, _, _ in groups)])
+    entry_ptr = ends[np.arange(len(features))[:, None] * n_groups + np.arange(n_groups + 1)]
+    kinds = (np.int32, np.uint8, np.float32)
+    entries = [np.concatenate([group[i] for group in groups]).astype(kind) for i, kind in enumerate(kinds)]
+    feature_ptr = np.cumsum([0, *map(len, features)])
+    return (feature_ptr, np.concatenate(features).astype(np.int32)), (entry_ptr, *entries)
 
 
 @settings(max_examples=60, deadline=None)

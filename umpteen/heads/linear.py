@@ -27,6 +27,7 @@ _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
+_PARTS = 4  # that each thread takes of a batch
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 
 
@@ -190,8 +191,7 @@ class LinearTree:
         """Merge the children of ``parents`` (rows, b), padded by −1, into the rows' best so far."""
         kernel, (n, width) = lazy.batch, parents.shape
         spec, chunks = self.arrays["meta"][level], self._chunks(level)
-        n_chunks, node_at = len(chunks.features), int(spec[lazy.score.NODE_AT])
-        chunk_ptr = np.zeros(n_chunks + 1, np.int64)
+        chunk_ptr = np.zeros(len(chunks.entry_ptr) + 1, np.int64)
         pair_rows, pair_beams = np.empty(n * width, np.int32), np.empty(n * width, np.int32)
         kernel.pairs_by_chunk(parents, chunk_ptr, pair_rows, pair_beams)
         n_pairs = int(chunk_ptr[-1])
@@ -200,34 +200,20 @@ class LinearTree:
         pair_ids, pair_scores = np.empty((n_pairs, best), np.int32), np.empty((n_pairs, best), np.float32)
         place = np.zeros((n, width), np.int64)
         place[pair_rows, pair_beams] = np.arange(n_pairs)
-        lengths, starts = np.diff(triplet[0]), self.tree.starts[level]
+        worst = np.where(labels[:, -1] < 0, np.float32(-np.inf), scores[:, -1])
+        pair_cuts = np.linspace(0, n_pairs, min(_PARTS * threads, n_pairs) + 1).astype(np.int64)
 
-        def task(chunk: int) -> None:
-            pairs = slice(chunk_ptr[chunk], chunk_ptr[chunk + 1])
-            queries, features = pair_rows[pairs], chunks.features[chunk]
-            if not len(queries):
-                return
-            total = int(lengths[queries].sum()) + 1
-            ids, kept, ptr = (
-                np.empty(total, np.int32),
-                np.empty(total, np.float32),
-                np.zeros(len(queries) + 1, np.int64),
-            )
-            first, last = int(starts[chunk]), int(starts[chunk + 1])
-            margins = np.empty((len(queries), last - first), np.float32)
+        def task(part: int) -> None:
             with chunks.scratch.borrow() as (local, weights):
-                kernel.compact(*triplet, queries, features, local, ids, kept, ptr)
-                kernel.chunk_margins(
-                    ptr, ids, kept, chunks.entry_ptr[chunk], chunks.rows, chunks.lanes, chunks.codes,
-                    self.arrays["table"], self.arrays["bias"][node_at + first : node_at + last], weights, margins,
+                kernel.score_chunks(
+                    *triplet, pair_cuts[part], pair_cuts[part + 1],
+                    chunk_ptr, pair_rows, pair_beams, parent_scores, worst,
+                    chunks.feature_ptr, chunks.features, chunks.entry_ptr, chunks.rows, chunks.lanes, chunks.codes,
+                    self.arrays["table"], self.tree.starts[level], self.arrays["bias"], int(spec[lazy.score.NODE_AT]),
+                    flags, self.posts[level], local, weights, pair_ids, pair_scores,
                 )  # fmt: skip
-            kernel.best_of_chunk(
-                margins, parent_scores[queries, pair_beams[pairs]], first, flags, node_at,
-                self.posts[level], pair_ids[pairs], pair_scores[pairs],
-            )  # fmt: skip
 
-        order = np.argsort(-np.diff(chunk_ptr), kind="stable")
-        run(task, n_chunks, threads=threads, order=order.tolist())
+        run(task, len(pair_cuts) - 1, threads=threads)
         cuts = _cuts(n, threads)
         run(
             lambda b: kernel.merge_pairs(parents, place, pair_ids, pair_scores, cuts[b], cuts[b + 1], labels, scores),
@@ -239,8 +225,6 @@ class LinearTree:
         """Compare what the two batch methods would cost on a sample of rows (nanoseconds, measured once)."""
         score, spec = lazy.score, self.arrays["meta"][level]
         n_parents, whole = int(spec[score.PARENTS]), spec[score.WHOLE] == 1
-        if whole and n_parents > 1:
-            return False
         indptr, indices, _ = triplet
         n = len(indptr) - 1
         sample = indices[indptr[0] : indptr[min(n, 64)]]
@@ -263,7 +247,7 @@ class LinearTree:
     def _chunks(self, level: int) -> Any:
         """Weights chunk by chunk, made when a batch first wants them."""
         if level not in self._by_chunk:
-            self._by_chunk[level] = Chunks.of(self.arrays, level, self.n_features)
+            self._by_chunk[level] = Chunks.of(self.arrays, level, self.n_features, self.tree)
         return self._by_chunk[level]
 
     @cached_property

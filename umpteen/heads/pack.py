@@ -139,7 +139,8 @@ class Coder:
 class Chunks:
     """One level's weights chunk by chunk: features, and entries by group of lanes (``kernels.layout.by_chunk``)."""
 
-    features: list[np.ndarray]
+    feature_ptr: np.ndarray
+    features: np.ndarray
     entry_ptr: np.ndarray  # (chunks, groups + 1)
     rows: np.ndarray
     lanes: np.ndarray
@@ -147,34 +148,46 @@ class Chunks:
     scratch: Pool[tuple[np.ndarray, np.ndarray]]  # tables that kernels leave zeroed
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], level: int, width: int) -> Chunks:
+    def of(cls, arrays: Mapping[str, np.ndarray], level: int, width: int, tree: LabelTree) -> Chunks:
         """Sort a level of packed arrays by chunk; ``width`` is the number of features."""
         kernel, score = lazy.layout, lazy.score
         spec, ptr = arrays["meta"][level], arrays["ptr"][level]
         n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // LANES)
-        if spec[score.WHOLE] == 1:  # one parent: a feature's postings are one run
-            lengths = np.diff(ptr)
-            run_ptr = np.concatenate([[0], np.cumsum(lengths > 0)])
-            run_last = lengths[lengths > 0] - 1
-            run_chunk = np.zeros(len(run_last), np.uint8)
+        codes = arrays["codes"]
+        if spec[score.WHOLE] == 1:
+            mine = slice(int(ptr[0]), int(ptr[-1]))
+            runs = _runs_of_whole(ptr, arrays["local"][mine], tree.parents[level], tree.starts[level])
+            codes = codes[mine]
         else:
             run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
-            run_chunk, run_last = arrays["run_chunk"], arrays["run_last"]
-        runs = (ptr, run_ptr, run_chunk, run_last, arrays["local"])
+            runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"])
         n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
         kernel.count_by_chunk(*runs, n_groups, n_features, n_entries)
         feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
         entry_at = np.concatenate([[0], np.cumsum(n_entries)])
         features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
-        rows, lanes, codes = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, arrays["codes"].dtype)
+        rows, lanes, sorted_codes = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, codes.dtype)
         kernel.by_chunk(
-            *runs, arrays["codes"], n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
-            features, rows, lanes, codes,
+            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
+            features, rows, lanes, sorted_codes,
         )  # fmt: skip
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
         most = int(n_features.max(initial=0))
         scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, LANES), np.float32)))
-        return cls(np.split(features, feature_ptr[1:-1]), entry_at[groups], rows, lanes, codes, scratch)
+        return cls(feature_ptr, features, entry_at[groups], rows, lanes, sorted_codes, scratch)
+
+
+def _runs_of_whole(
+    ptr: np.ndarray, nodes: np.ndarray, parents: np.ndarray, starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Cut the postings of a whole level, which has at most 256 nodes, into runs: ptr, run_ptr, chunk, last, local."""
+    feature_of, chunk_of = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), parents[nodes]
+    is_new = (np.diff(chunk_of, prepend=-1) != 0) | (np.diff(feature_of, prepend=-1) != 0)
+    begins = np.flatnonzero(is_new)
+    run_ptr = np.searchsorted(feature_of[begins], np.arange(len(ptr))).astype(np.int32)
+    run_last = (np.diff(begins, append=len(nodes)) - 1).astype(np.uint8)
+    local = (nodes - starts[chunk_of]).astype(np.uint8)
+    return (ptr - ptr[0]).astype(np.int32), run_ptr, chunk_of[begins].astype(np.uint8), run_last, local
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

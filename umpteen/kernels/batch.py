@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.kernels.jit import jit
-from umpteen.kernels.lanes import LANES, dot
-from umpteen.kernels.score import IDENTITY, offer, post, weight
+from umpteen.kernels.alloc import empty
+from umpteen.kernels.jit import inner, jit
+from umpteen.kernels.lanes import LANES, any_reaches, dot
+from umpteen.kernels.score import IDENTITY, least_margin, offer, post, weight
 
 
-@jit
+@inner
 def compact(indptr, indices, values, queries, features, local, ids, kept, ptr):
-    """Restrict the queries to a chunk's features, renumbered; returns how many entries were kept.
+    """Restrict the queries to a chunk's features, renumbered: query q is ``ids[ptr[q]:ptr[q + 1]]``.
 
     ``local`` is one zeroed int32 per feature and is left zeroed. ``ids`` and ``kept`` need room for one entry
     more than the queries have.
@@ -22,6 +23,7 @@ def compact(indptr, indices, values, queries, features, local, ids, kept, ptr):
     for f in range(len(features)):
         local[features[f]] = f + 1
     at = 0
+    ptr[0] = 0
     for q in range(len(queries)):
         row = queries[q]
         for k in range(indptr[row], indptr[row + 1]):
@@ -32,67 +34,95 @@ def compact(indptr, indices, values, queries, features, local, ids, kept, ptr):
         ptr[q + 1] = at
     for f in range(len(features)):
         local[features[f]] = 0
-    return at
 
 
-@jit
-def chunk_margins(ptr, ids, kept, entry_ptr, rows, lanes, codes, table, bias, weights, margins):
-    """Fill ``margins`` (queries, width) of one chunk, sixteen children at a time.
+@inner
+def best_children(
+    ptr, ids, kept, entry_ptr, rows, lanes, codes, table, bias, weights, first_node, allowed, allowed_at, kind,
+    pair_rows, pair_beams, parent_scores, worst, cuts, sizes, ids_out, scores_out,
+):  # fmt: skip
+    """Keep each query's best children of one chunk in ``ids_out`` and ``scores_out``, −1 where there are fewer.
 
-    Entries of group g, ``entry_ptr[g]`` to ``entry_ptr[g + 1]``, are decoded into ``weights`` (features, LANES),
-    zeroed scratch that is left zeroed.
+    Sixteen children at a time: entries of group g, ``entry_ptr[g]`` to ``entry_ptr[g + 1]``, are decoded into
+    ``weights`` (features, LANES), zeroed scratch that is left zeroed. A child that cannot beat the query's worst score
+    so far is passed over by its margin.
     """
-    n_queries, width = margins.shape
-    out = np.empty(LANES, np.float32)
+    room, n_queries, width = ids_out.shape[1], len(pair_rows), len(bias)
+    out = empty(LANES, np.float32)
+    for q in range(n_queries):
+        floor, sizes[q] = worst[pair_rows[q]], 0
+        cuts[q] = floor  # minus infinity: everything is welcome
+        if floor > -np.inf:
+            cuts[q] = least_margin(floor, parent_scores[pair_rows[q], pair_beams[q]], kind)
     for first in range(0, width, LANES):
         low, high = entry_ptr[first // LANES], entry_ptr[first // LANES + 1]
-        n_lanes = min(LANES, width - first)
+        n_lanes = LANES if first + LANES <= width else width - first
         for k in range(low, high):
             weights[rows[k], lanes[k]] = weight(codes, table, k)
         for q in range(n_queries):
             for b in range(LANES):
-                out[b] = bias[first + b] if b < n_lanes else np.float32(0.0)
+                out[b] = bias[first + b] if b < n_lanes else np.float32(-np.inf)
             dot(weights, ids, kept, ptr[q], ptr[q + 1], out)
+            if not any_reaches(out, cuts[q]):
+                continue
+            parent_score = parent_scores[pair_rows[q], pair_beams[q]]
             for b in range(n_lanes):
-                margins[q, first + b] = out[b]
+                if out[b] < cuts[q] or (len(allowed) > 0 and allowed[allowed_at + first_node + first + b] == 0):
+                    continue
+                score = post(out[b], kind)
+                if kind != IDENTITY:
+                    score *= parent_score
+                sizes[q] = offer(score, first_node + first + b, ids_out[q], scores_out[q], sizes[q], room)
+                if sizes[q] == room:
+                    cuts[q] = max(cuts[q], least_margin(scores_out[q, room - 1], parent_score, kind))
         for k in range(low, high):
             weights[rows[k], lanes[k]] = 0.0
+    for q in range(n_queries):
+        for j in range(sizes[q], room):
+            ids_out[q, j] = -1
 
 
 @jit
-def best_of_chunk(margins, parent_scores, first_node, allowed, allowed_at, kind, ids_out, scores_out):
-    """Keep each query's best children of one chunk, −1 where there are fewer.
+def score_chunks(
+    indptr, indices, values, first, last, chunk_ptr, pair_rows, pair_beams, parent_scores, worst,
+    feature_ptr, features, entry_ptr, rows, lanes, codes, table, starts, bias, node_at, allowed, kind,
+    local, weights, ids_out, scores_out,
+):  # fmt: skip
+    """Score pairs first..last of (query, chunk), which lie chunk by chunk; write the best children of each.
 
-    Under one parent a smaller margin never has a larger score, so only margins above the worst kept one are
-    turned into scores.
+    ``worst`` (queries) is the score to beat, minus infinity where a query needs more children in any case.
     """
-    room = ids_out.shape[1]
-    kept = np.empty(room, np.float32)
-    for q in range(len(margins)):
-        size = 0
-        for c in range(margins.shape[1]):
-            margin = margins[q, c]
-            if size == room and margin <= kept[room - 1]:
-                continue
-            if len(allowed) > 0 and allowed[allowed_at + first_node + c] == 0:
-                continue
-            score = post(margin, kind)
-            if kind != IDENTITY:
-                score *= parent_scores[q]
-            if size == room:
-                if score <= scores_out[q, room - 1]:
-                    continue
-                size -= 1
-            at = size
-            while at > 0 and scores_out[q, at - 1] < score:
-                scores_out[q, at] = scores_out[q, at - 1]
-                ids_out[q, at] = ids_out[q, at - 1]
-                kept[at] = kept[at - 1]
-                at -= 1
-            scores_out[q, at], ids_out[q, at], kept[at] = score, first_node + c, margin
-            size += 1
-        for j in range(size, room):
-            ids_out[q, j] = -1
+    most_entries, most_pairs = np.int64(0), np.int64(0)
+    for chunk in range(len(chunk_ptr) - 1):
+        entries = np.int64(0)
+        begin, end = max(first, chunk_ptr[chunk]), min(last, chunk_ptr[chunk + 1])
+        for pair in range(begin, end):
+            entries += indptr[pair_rows[pair] + 1] - indptr[pair_rows[pair]]
+        most_entries, most_pairs = max(most_entries, entries), max(most_pairs, end - begin)
+    ids, kept = empty(most_entries + 1, np.int32), empty(most_entries + 1, np.float32)
+    ptr, cuts, sizes = empty(most_pairs + 1, np.int64), empty(most_pairs, np.float32), empty(most_pairs, np.int64)
+    for chunk in range(len(chunk_ptr) - 1):
+        begin, end = max(first, chunk_ptr[chunk]), min(last, chunk_ptr[chunk + 1])
+        if begin >= end:
+            continue
+        queries, node = pair_rows[begin:end], np.int64(starts[chunk])
+        compact(
+            indptr,
+            indices,
+            values,
+            queries,
+            features[feature_ptr[chunk] : feature_ptr[chunk + 1]],
+            local,
+            ids,
+            kept,
+            ptr,
+        )
+        best_children(
+            ptr, ids, kept, entry_ptr[chunk], rows, lanes, codes, table,
+            bias[node_at + node : node_at + starts[chunk + 1]], weights, node, allowed, node_at, kind,
+            queries, pair_beams[begin:end], parent_scores, worst, cuts, sizes,
+            ids_out[begin:end], scores_out[begin:end],
+        )  # fmt: skip
 
 
 @jit

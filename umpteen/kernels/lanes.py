@@ -137,6 +137,20 @@ def axpy(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: A
 
 
 @intrinsic
+def any_reaches(typing: Any, values: Any, bound: Any) -> Any:
+    """Return whether any of the first LANES values is at least ``bound``."""
+    signature = types.boolean(values, types.float32)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = load(builder, data_of(context, builder, sig.args[0], args[0]))
+        reached = builder.fcmp_ordered(">=", vector, splat(builder, args[1]))
+        bits = ir.IntType(LANES)
+        return builder.icmp_unsigned("!=", builder.bitcast(reached, bits), ir.Constant(bits, 0))
+
+    return signature, emit
+
+
+@intrinsic
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
     """Ask the processor to fetch array[index] into its caches; changes nothing and never faults."""
     signature = types.void(array, types.int64)
