@@ -26,7 +26,7 @@ import umpteen
 from benchmarks.report import machine
 
 NOBODY = 65534
-_TELL = """
+TELL = """
 import json, sys
 from umpteen.kernels.compiling import on_compile
 compiled = {}
@@ -123,7 +123,7 @@ def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = 
         other = {"user": NOBODY, "group": NOBODY} if os.getuid() == 0 else {}
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", _TELL % code, *map(str, arguments)],
+        [sys.executable, "-c", TELL % code, *map(str, arguments)],
         env=env,
         cwd="/",
         stdout=subprocess.PIPE,
