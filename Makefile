@@ -8,7 +8,7 @@ DATA ?= ../shared/data
 .PHONY: demo test lint bench docs clean
 
 demo: $(VENV)/demo.stamp  ## train and show the main job on the embedded data
-	OMP_WAIT_POLICY=passive $(BIN)/umpteen demo -o demo-model  # waiting threads sleep: kinder to a busy machine
+	$(BIN)/umpteen demo -o demo-model
 
 test: $(VENV)/dev.stamp  ## run all tests, on two cores
 	$(BIN)/python -m pytest -n 2

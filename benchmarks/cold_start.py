@@ -25,7 +25,7 @@ from typing import Any
 import umpteen
 from benchmarks.report import machine
 
-_TELL = """
+TELL = """
 import json, sys
 from umpteen.kernels.compiling import on_compile
 compiled = {}
@@ -115,7 +115,7 @@ def _env(cache: Path | None, source: Path | None) -> dict[str, str]:
 def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = None) -> tuple[float, dict[str, float]]:
     """Return the seconds of a process and those of each kernel that it compiled."""
     env = _env(cache, source)
-    command = [sys.executable, "-c", _TELL % code, *map(str, arguments)]
+    command = [sys.executable, "-c", TELL % code, *map(str, arguments)]
     if source is not None:
         env["HOME"] = "/nonexistent"
         if os.getuid() == 0:

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "umpteen"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))])
-OPTIONAL = {"pyarrow", "torch", "transformers", "triton", "fastapi", "uvicorn", "ray"}
+OPTIONAL = {"pyarrow", "safetensors", "torch", "transformers", "triton"}
 
 PUBLIC = {
     "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree",
@@ -76,6 +77,29 @@ with tempfile.TemporaryDirectory() as folder:
 print(json.dumps(list(sys.modules)))
 """
     assert not set(json.loads(fresh(code))) & {"torch", "sklearn", "transformers", "pandas", "typer"}
+
+
+def test_requirements_are_imported_and_extras_are_not_required() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {_package(line) for line in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    assert set(extras) == {"transformers", "data", "all"}
+    assert set(re.findall(r"\w+", extras["all"][0])) == set(extras) - {"all"} | {"umpteen"}
+    optional = {_package(line) for name in ("transformers", "data") for line in extras[name]}
+    assert not required & optional
+    code = f"""
+import importlib, json, sys
+blocked = {sorted(OPTIONAL | optional | {"tokenizers", "sklearn"})}
+sys.modules.update(dict.fromkeys(blocked))  # importing one of them is an ImportError
+for name in {MODULES}:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in blocked:
+            raise
+print(json.dumps(sorted(sys.modules)))
+"""
+    assert required <= set(json.loads(fresh(code)))
 
 
 def test_imports_point_one_way() -> None:
@@ -201,6 +225,11 @@ def test_the_wheel_is_pure_and_complete(tmp_path: Path) -> None:
     assert demo
     assert demo <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+
+
+def _package(requirement: str) -> str:
+    """Return the name in a requirement such as ``numpy>=2.0``."""
+    return re.split(r"[^\w-]", requirement)[0]
 
 
 def _import(name: str) -> object:

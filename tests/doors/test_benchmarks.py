@@ -13,7 +13,21 @@ import pytest
 from scipy import sparse
 
 import umpteen
-from benchmarks import bars, defaults, jobs, many_labels, neural, neural_page, plan, plot, prepare, report, run, summary
+from benchmarks import (
+    bars,
+    defaults,
+    install_size,
+    jobs,
+    many_labels,
+    neural,
+    neural_page,
+    plan,
+    plot,
+    prepare,
+    report,
+    run,
+    summary,
+)
 from umpteen.cli.benchmark import COLUMNS, BenchFailed, members
 from umpteen.models import create
 
@@ -438,3 +452,22 @@ def test_a_picture_of_the_rows_is_drawn(tmp_path):
     picture = (tmp_path / "networks.svg").read_text(encoding="utf-8")
     assert "lightxml" in picture
     assert "P@5, percent" in picture
+
+
+def test_sizes_of_an_installation_are_those_of_its_packages(tmp_path):
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    for name, size in (("wide", 3_000_000), ("narrow", 10), ("thin", 20)):
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (site / f"{name}.py").write_bytes(b"#" * size)
+        (info / "RECORD").write_text(f"{name}.py,,\n{name}-gone.py,,\n")
+    sizes = install_size.sizes(tmp_path)
+    assert sizes == {"wide 1.0": 3_000_000, "narrow 1.0": 10, "thin 1.0": 20}
+    found = {"packages": sizes, "kernels": 1_000_000, "warmup_s": 49.4, "before": [(5.8, 4)], "after": [(0.9, 0)]}
+    text = install_size.render(found | {"machine": report.machine()})
+    assert "| wide 1.0 | 3.0 |\n| 2 others | 0.0 |\n| compiled kernels | 1.0 |\n| **all** | 4.0 |" in text
+    assert "took 49 s" in text
+    assert "in 0.9 s, the start of Python and imports included, and compiled 0 kernels" in text
+    page = (ROOT / "docs" / "containers.md").read_text()
+    assert all(marker in page for marker in install_size.MARKERS)

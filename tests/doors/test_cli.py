@@ -954,11 +954,24 @@ def test_recipes_and_settings_are_listed() -> None:
 def test_warmup_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     import umpteen.models
 
-    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: progress("compile", 1, 1))
+    purposes = []
+
+    def compile_(progress: Any, purpose: str) -> None:
+        purposes.append(purpose)
+        progress("compile", 1, 1)
+
+    monkeypatch.setattr(umpteen.models, "warmup", compile_)
     result = run("warmup")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "compile" in result.stderr
-    assert run("warmup", "--quiet").stderr == ""
+    assert run("warmup", "--for", "predict", "--quiet").stderr == ""
+    assert purposes == ["all", "predict"]
+
+
+def test_warmup_for_something_else_is_refused() -> None:
+    result = run("warmup", "--for", "predicting")
+    assert result.exit_code == 2
+    assert "must be one of all, predict, but is 'predicting'; did you mean 'predict'?" in result.stderr
 
 
 def test_bench_compares_recipes(data: Path) -> None:
@@ -1157,7 +1170,7 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(umpteen.cli.options, "DEMO", folder)
     monkeypatch.setattr(umpteen.cli.demo, "load_demo", lambda split: umpteen.read(folder, split))
-    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress, purpose="all": None)
     commands = documented_commands()
     assert len(commands) > 15
     for line in commands:

@@ -99,6 +99,18 @@ def test_the_page_of_a_recipe_shows_its_preset(recipe: str) -> None:
     assert f"umpteen.{RECIPES[recipe].__name__}()" in page
 
 
+def test_the_page_on_containers_shows_the_dockerfile() -> None:
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    assert f"```dockerfile\n{dockerfile}```" in page
+    for line in re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in line.split())
+    stages = re.findall(r"^FROM \S+ AS ([\w-]+)$", dockerfile, re.MULTILINE)
+    assert stages[-1] == "predict"
+    assert set(re.findall(r"--(?:from|target)[= ]([\w-]+)", dockerfile + page)) <= set(stages)
+    assert set(re.findall(r"`(installed|unprivileged)`", page)) <= set(stages)
+
+
 def test_settings_named_in_the_docs_exist() -> None:
     """A backquoted ``tree.branching`` on any page is a setting; other words with a dot are not looked at."""
     from umpteen.config import describe_all

@@ -101,6 +101,19 @@ def test_settings_that_need_something_else_are_refused(
         load(folder)
 
 
+def test_lists_that_sentence_transformers_writes_are_read_through(folder: Path) -> None:
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "data_config.json").write_text(json.dumps([{"name": "pairs.jsonl.gz", "lines": 10009, "weight": 1}]))
+    load(folder)
+    (folder / "modules.json").write_text(json.dumps([*modules, {"auto_map": {"AutoModel": "own.Model"}}]))
+    with pytest.raises(BadInput, match=r"modules.json' names Python code"):
+        load(folder)
+    (folder / "config.json").write_text(f"[{(folder / 'config.json').read_text()}]")
+    with pytest.raises(BadInput, match=r"config.json' is truncated or damaged: its JSON is no table"):
+        load(folder)
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt"])
 def test_pickled_weights_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
     class Evil:

@@ -214,13 +214,18 @@ def settings(
 
 
 @app.command()
-def warmup(quiet: Quiet = False) -> None:
+def warmup(
+    purpose: Annotated[
+        str, typer.Option("--for", metavar="PURPOSE", help="all, or predict: not what only training needs.")
+    ] = "all",
+    quiet: Quiet = False,
+) -> None:
     """Compile the kernels now, so that the first command does not have to."""
     from umpteen.models import warmup as run
 
     terminal = _terminal(quiet)
     with terminal.progress() as progress:
-        run(progress)
+        run(progress, purpose=purpose)
     terminal.note("The kernels are compiled.")
 
 

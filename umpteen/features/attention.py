@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import umpteen.engine.openmp  # noqa: F401  before torch
+
+# isort: split
 import torch
 
 _NAME = "umpteen"

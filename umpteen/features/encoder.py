@@ -16,6 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import umpteen.engine.openmp  # noqa: F401  before torch
+
+# isort: split
 import numpy as np
 import torch
 from torch.nn import functional as F

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.tensors import parse_json
+from umpteen.store.tensors import parse_document, parse_json
 
 WEIGHTS = "model.safetensors"
 _INDEX = f"{WEIGHTS}.index.json"
@@ -81,8 +81,12 @@ def _parts(folder: Path, names: list[str]) -> list[str]:
 
 
 def _check_settings(path: Path, n_arrays: int) -> None:
-    """Check that a table of settings names no code, nothing elsewhere, and no size that no array has."""
-    for key, value in _pairs(parse_json(path.read_bytes(), path)):
+    """Check that settings name no code, nothing elsewhere, and no size that no array has.
+
+    Those that sentence-transformers writes beside an encoder may be lists.
+    """
+    parse = parse_json if path.name == _CONFIG else parse_document
+    for key, value in _pairs(parse(path.read_bytes(), path)):
         if key in _CODE and value:
             raise BadInput(
                 f"'{path}' names Python code of the encoder's own ('{key}'), which is never run; choose an encoder "

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import umpteen.engine.openmp  # noqa: F401  before torch
+
+# isort: split
 import numpy as np
 import scipy.sparse as sp
 import torch

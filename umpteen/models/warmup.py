@@ -1,46 +1,168 @@
-"""Compile the kernels of the linear recipes, so that the first real call does not wait (images, servers, timings)."""
+"""Compile kernels ahead of time, so that the first real call does not wait for them (images, servers, timings).
+
+Kernels are compiled for the types of their arguments when they are called: so tiny models are trained, opened, asked.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.config import TfidfConfig, update
+from umpteen.data.labels import Labels
+from umpteen.data.rows import Rows
+from umpteen.data.xmc import read_rows
 from umpteen.engine import Progress, silent
+from umpteen.errors import BadInput, nearest
+from umpteen.features.tfidf import Tfidf
+from umpteen.heads import Level, LinearTree
+from umpteen.models import folder
+from umpteen.models.inputs import Targets
+from umpteen.models.xrlinear import PLT, Bonsai, XRLinear
+from umpteen.tree import LabelTree
+
+PURPOSES = ("all", "predict")
+
+_N_LABELS, _N_FEATURES, _N_ROWS = 600, 8, 80
+_WEIGHTS = ("int8", "float16", "float32")
 
 
-def warmup(progress: Progress = silent) -> None:
-    """Train, save, load and query tiny models of every kind; compiled code is kept on disk (``kernels.cache``)."""
-    from umpteen.data.labels import Labels
-    from umpteen.metrics import inverse_propensity
+def warmup(progress: Progress = silent, *, purpose: str = "all") -> None:
+    """Compile kernels; what is compiled is kept in the cache on disk.
+
+    Parameters
+    ----------
+    progress
+        Called as ``progress(stage, done, total)``.
+    purpose
+        ``all`` compiles everything; ``predict`` what opening a model and asking it takes, not what training takes.
+    """
+    if purpose not in PURPOSES:
+        known = ", ".join(PURPOSES)
+        raise BadInput(f"purpose must be one of {known}, but is {purpose!r}{nearest(str(purpose), PURPOSES)}")
+    jobs = _answers() + (_trainings() if purpose == "all" else [])
+    for done, job in enumerate(jobs):
+        progress("compile kernels", done, len(jobs))
+        with tempfile.TemporaryDirectory() as name:
+            job(Path(name))
+    progress("compile kernels", len(jobs), len(jobs))
+
+
+# Prediction
+
+
+class _EitherWay(LinearTree):
+    """A tree whose levels a batch searches chunk by chunk, but for one level."""
+
+    by_rows = -1
+
+    def _prefers_chunks(self, triplet: Any, beams: np.ndarray, level: int) -> bool:
+        return level != self.by_rows
+
+
+def _answers() -> list[Callable[[Path], None]]:
+    """List models to be opened and asked: the numbers in their arrays are of every width that is common."""
+    labels = np.arange(_N_LABELS)
+    trees = {
+        "few leaves": LabelTree.from_parents(labels // 20),
+        "many leaves": LabelTree.from_parents(labels // 2, np.arange(_N_LABELS // 2) // 15),  # more than 256
+        "flat": LabelTree.flat(_N_LABELS),
+    }
+    words, characters = TfidfConfig(), TfidfConfig(analyzer="char")
+    jobs = [partial(_answer, tree, weights, words) for tree, weights in product(trees.values(), _WEIGHTS)]
+    jobs += [partial(_answer, trees["few leaves"], "int8", tfidf) for tfidf in (characters, None)]
+    return [*jobs, _read_file]
+
+
+def _answer(tree: LabelTree, weights: str, tfidf: TfidfConfig | None, place: Path) -> None:
+    """Open and ask a model of two trees that was not trained: training compiles the kernels of training."""
     from umpteen.models import load
-    from umpteen.models.xrlinear import PLT, Bonsai, XRLinear
 
+    config = update(XRLinear.defaults(), {"trees": 2, "store.weights": weights, "tfidf": tfidf or TfidfConfig()})
+    levels = [_level(n_nodes) for n_nodes in tree.sizes]
+    head = LinearTree.pack(levels, tree, _N_FEATURES, config.search, weights=weights)
+    targets = Targets(Labels.numbered(tree.n_labels), "sparse")
+    words = _vocabulary(tfidf) if tfidf else None
+    folder.write(place / "model", folder.Parts(config, targets, words, _N_FEATURES, [head, head]))
+
+    model = load(place / "model")
+    X = sp.csr_matrix(np.ones((_N_ROWS, _N_FEATURES), np.float32))
+    pairs = sp.csr_matrix((np.ones(_N_ROWS), np.arange(_N_ROWS), np.arange(_N_ROWS + 1)), (_N_ROWS, tree.n_labels))
+    for rows in [X, ["a text"] * _N_ROWS] if tfidf else [X]:
+        model.topk(rows, 5)
+        model.topk(rows[:1], 5)
+        model.topk(rows, 5, allowed=[0, 1, 2])
+        model.score_labels(rows, pairs)
+    either = _EitherWay(model.heads_[0].arrays, tree, _N_FEATURES, config.search)
+    for level in range(-1, tree.n_levels):
+        either.by_rows = level
+        either.topk(Rows.of(X), 5)
+
+
+def _level(n_nodes: int) -> Level:
+    """Give every node one weight."""
+    nodes = np.arange(n_nodes, dtype=np.int32)
+    return Level(nodes % _N_FEATURES, nodes, np.ones(n_nodes, np.float32), np.zeros(n_nodes, np.float32))
+
+
+def _vocabulary(config: TfidfConfig) -> Tfidf:
+    """Make a tf-idf of terms that no text has."""
+    columns = np.arange(_N_FEATURES)
+    slots = np.full(2 * _N_FEATURES, -1, np.int32)
+    slots[columns] = columns
+    terms = np.frombuffer(b"abcdefgh", np.uint8)
+    arrays = {
+        "keys": columns.astype(np.uint64), "slots": slots, "idf": np.ones(_N_FEATURES, np.float32),
+        "term_bytes": terms, "term_offsets": np.arange(len(terms) + 1),
+    }  # fmt: skip
+    return Tfidf.from_arrays(config, arrays)
+
+
+def _read_file(place: Path) -> None:
+    """Read feature rows."""
+    path = place / "rows.txt"
+    path.write_text("0 0:1\n")
+    read_rows(path)
+
+
+# Training
+
+
+def _trainings() -> list[Callable[[Path], None]]:
+    """List models of every kind, to be trained, saved, opened, asked and measured."""
     rng = np.random.default_rng(0)
-    n_labels = 600
-    lists = [[f"label {i % n_labels}", f"label {(i * 7) % n_labels}"] for i in range(n_labels)]
+    lists = [[f"label {i % _N_LABELS}", f"label {(i * 7) % _N_LABELS}"] for i in range(_N_LABELS)]
     labels, Y = Labels.from_lists(lists)
-    X = sp.random(n_labels, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
+    X = sp.random(_N_LABELS, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
     words = [f"word{i}" for i in range(60)]
-    texts = [" ".join(rng.choice(words, 12)) for _ in range(n_labels)]
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(_N_LABELS)]
     narrow = {"leaf_size": 16}
-    jobs = [
+    models = [
         (XRLinear(tree={**narrow, "branching": 8}, linear={"negatives": "tfn+man"}, trees=2), texts),
         (XRLinear(tree={**narrow, "kind": "kmeans"}, store={"weights": "float16"}), X),
         (XRLinear(tree={"kind": "none"}, store={"weights": "float32"}), X),
         (Bonsai(trees=1), X),
         (PLT(), X),
     ]
-    for done, (model, rows) in enumerate(jobs):
-        progress("compile kernels", done, len(jobs))
-        model.fit(rows, Y, label_names=labels)
-        with tempfile.TemporaryDirectory() as folder:
-            model.save(f"{folder}/model")
-            opened = load(f"{folder}/model")
-            opened.topk(rows, 5)
-            opened.topk(rows[:1], 5)
-            opened.topk(rows[:20], 5, allowed=[0, 1, 2])
-            opened.score_labels(rows[:20], Y[:20])
-            opened.evaluate(rows, Y, inverse_propensity=inverse_propensity(Y), threshold=0.5)
-    progress("compile kernels", len(jobs), len(jobs))
+    return [partial(_train, model, rows, Y, labels) for model, rows in models]
+
+
+def _train(model: Any, rows: Any, Y: sp.csr_matrix, labels: Labels, place: Path) -> None:
+    from umpteen.metrics import inverse_propensity
+    from umpteen.models import load
+
+    model.fit(rows, Y, label_names=labels)
+    model.save(place / "model")
+    opened = load(place / "model")
+    opened.topk(rows, 5)
+    opened.topk(rows[:1], 5)
+    opened.topk(rows[:20], 5, allowed=[0, 1, 2])
+    opened.score_labels(rows[:20], Y[:20])
+    opened.evaluate(rows, Y, inverse_propensity=inverse_propensity(Y), threshold=0.5)

@@ -2,6 +2,7 @@
 the loop that trains all else is not known here.
 """
 
+import umpteen.engine.openmp  # noqa: F401  before torch
 from umpteen.nets.build import Network
 from umpteen.nets.cascade import Cascade
 from umpteen.nets.full import Full

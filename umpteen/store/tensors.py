@@ -148,13 +148,18 @@ def damaged(source: str | os.PathLike[str], why: str) -> BadModelFile:
 
 def parse_json(content: bytes, source: str | os.PathLike[str]) -> dict[str, Any]:
     """Parse a JSON table, or say that ``source`` is damaged."""
-    try:
-        table = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise damaged(source, f"it holds no valid JSON ({error})") from None
+    table = parse_document(content, source)
     if not isinstance(table, dict):
         raise damaged(source, "its JSON is no table")
     return table
+
+
+def parse_document(content: bytes, source: str | os.PathLike[str]) -> Any:
+    """Parse JSON of any form, or say that ``source`` is damaged."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise damaged(source, f"it holds no valid JSON ({error})") from None
 
 
 def _place(name: str, entry: Any, source: str | os.PathLike[str]) -> _Place:
