@@ -33,7 +33,7 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "linear.negatives": ("tfn", "tfn+man"),
     "linear.cost": (0.25, 0.5, 1.0),
     "linear.eps": (0.02,),
-    "linear.max_iter": (40,),
+    "linear.max_iter": (8, 24),
     "search.post": ("l2-hinge", "l4-hinge"),
     "search.leaf_post": ("same", "l2-hinge"),
 }

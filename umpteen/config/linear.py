@@ -65,7 +65,7 @@ class LinearConfig(Checked):
     cost_negative: float = option(1.0, "extra weight of negative rows (Cn)", low=0.0)
     bias: float = option(1.0, "value of the constant feature; 0 trains without bias", low=0.0)
     eps: float = option(0.1, "stop when no row moves by more than this; levels above the labels by 0.3 of it", low=0.0)
-    max_iter: int = option(20, "most sweeps over the rows", low=1)
+    max_iter: int = option(12, "most sweeps over the rows", low=1)
     threshold: float = option(0.1, "drop weights smaller than this", low=0.0)
     negatives: str = option(
         "auto",

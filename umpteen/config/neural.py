@@ -133,7 +133,9 @@ class EncodedConfig(ModelConfig):
         high=1.0,
     )
     # rows with an embedding are long, and what its ranker needs was measured with these
-    linear: LinearConfig = field(default_factory=lambda: LinearConfig(cost=1.0, negatives="tfn+man", negatives_beam=5))
+    linear: LinearConfig = field(
+        default_factory=lambda: LinearConfig(cost=1.0, max_iter=20, negatives="tfn+man", negatives_beam=5)
+    )
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
 
 

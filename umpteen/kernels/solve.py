@@ -21,6 +21,7 @@ from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, axpy, dot, prefetch
 
 _BLOCK = 16  # rows taken in a row: neighbours often share features, and what they share is in the cache
+_LOOK_AGAIN = 5  # sweeps after which rows that had settled are looked at again, although others still move
 _NEGLIGIBLE = np.float32(0.02)  # a move below this share of eps is not worth writing back
 
 
@@ -278,7 +279,7 @@ def solve(
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     n_active = n
     n_steps = 0
-    for _ in range(max_iter):
+    for sweep in range(max_iter):
         n_blocks = -(-n_active // _BLOCK)
         for j in range(n_blocks):
             blocks[j] = j
@@ -323,14 +324,14 @@ def solve(
                     add_step(beta, i, bias_weights, bias, step)
                 worst = max(worst, violation)
                 moves[at] = violation
-        if worst > eps:
-            n_active = _keep_moving(active, moves, n_active, eps)
-        elif n_active < n:
+        if worst <= eps and n_active == n:
+            break
+        if worst <= eps or sweep + 1 == _LOOK_AGAIN:
             for i in range(n):
                 active[i] = i
             n_active = n
         else:
-            break
+            n_active = _keep_moving(active, moves, n_active, eps)
     return n_steps
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import LinearConfig, NeuralConfig
+from umpteen.config import NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads
 from umpteen.heads import DenseHead
@@ -71,9 +71,8 @@ def _ranked(
     train, test = (
         Rows.mixed(features[rows], E[rows], weight) if weight else Rows.of(features[rows]) for rows in (kept, held)
     )
-    linear = replace(
-        config.linear, **{name: getattr(LinearConfig(), name) for name in ("eps", "max_iter", "threshold")}
-    )
+    usual = type(config)().linear  # a recipe may solve more exactly
+    linear = replace(config.linear, eps=usual.eps, max_iter=usual.max_iter, threshold=usual.threshold)
     quick = replace(config, linear=linear, tree=replace(config.tree, kind="halving"), trees=1)
     (head,), _ = Training(train, Y[kept], quick).heads()
     return search_tree(head, test, min(k, Y.shape[1]), None, None, n_threads(config.threads))

@@ -58,6 +58,7 @@ class PLT(Model):
         "tree.branching": 16,
         "linear.loss": "logistic",
         "linear.cost": 10.0,
+        "linear.max_iter": 20,
         "linear.negatives": "tfn",
         "search.post": "sigmoid",
     }
