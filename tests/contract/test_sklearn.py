@@ -172,7 +172,7 @@ def test_a_grid_search_over_nested_settings(made: Made) -> None:
 def test_cross_validation(linear_recipe: str, rows: sp.csr_matrix, made: Made) -> None:
     model = RECIPES[linear_recipe](tree={"leaf_size": 8}, threads=1)
     scores = cross_val_score(model, rows, made.Y.toarray(), cv=2, error_score="raise")
-    assert scores.min() > 0.8
+    assert scores.min() > 0.75
 
 
 def test_a_search_over_settings_of_an_encoder(small: Callable[..., Model], made: Made) -> None:

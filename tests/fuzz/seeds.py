@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.labels import Labels
 from umpteen.models import create
 
 N_LABELS, N_ROWS, N_FEATURES, N_WORDS = 600, 700, 60, 80
@@ -56,7 +57,8 @@ def _labels(kind: str) -> tuple[Any, Any]:
     if kind == "names":
         return [[f"label {label}" for label in row] for row in numbers], None
     if kind == "keys":
-        return [[f"k{label}" for label in row] for row in numbers], {f"k{i}": f"näme {i}\n" for i in range(N_LABELS)}
+        keys, names = [f"k{i}" for i in range(N_LABELS)], [f"näme {i}\n" for i in range(N_LABELS)]
+        return [[keys[label] for label in row] for row in numbers], Labels(names, keys)
     Y = sp.lil_matrix((N_ROWS, N_LABELS), dtype=np.float32)
     for i, row in enumerate(numbers):
         Y[i, row] = 1.0

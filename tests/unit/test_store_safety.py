@@ -97,7 +97,7 @@ def test_an_encoder_is_never_written_outside_its_folder(tmp_path: Path) -> None:
     target = tmp_path / "stolen"
     saved = SavedEncoder(EncoderConfig(), content={f"/{target}": np.frombuffer(b"bytes", np.uint8)})
     pytest.importorskip("transformers")
-    with pytest.raises(BadInput, match="rename it"):
+    with pytest.raises(BadModelFile, match="rename it"):
         saved.get()
     assert not target.exists()
 

@@ -176,11 +176,13 @@ def _make(folder: Path) -> None:
 def _unmake(folder: Path) -> None:
     """Remove a folder that was made here if nothing else is in it."""
     with suppress(OSError):
-        if os.listdir(folder) == [_MADE]:
+        for _ in range(_MANY_TRIES):
+            if os.listdir(folder) != [_MADE]:
+                return
             os.unlink(folder / _MADE)
             try:
                 folder.rmdir()
-            except OSError:  # another run has begun to use it
+            except OSError:  # another run has begun to use it, and may have finished without seeing the note
                 (folder / _MADE).touch()
 
 
