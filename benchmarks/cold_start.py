@@ -1,6 +1,6 @@
 """Time the first fit and the first answer of a fresh process: empty kernel cache, filled cache, read-only installation.
 
-    python -m benchmarks.cold_start [--repeat 3] [--output cold-start.json]
+    python -m benchmarks.cold_start [--repeat 3] [--page docs/benchmarks.md]
 
 Every measurement is a process of its own; its wall time includes the start of Python and all imports. The data is the
 demo that comes with the package. For the read-only row the package is copied, ``umpteen warmup`` fills the cache beside
@@ -19,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import umpteen
-from benchmarks.report import machine
+from benchmarks.report import machine, replace_between
 
+MARKERS = ("<!-- cold-start:begin -->", "<!-- cold-start:end -->")
 TELL = """
 import json, sys
 from umpteen.kernels.compiling import on_compile
@@ -56,18 +58,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = list(_rows(folder, options.repeat))
-    print(f"{'':44} {'fit s':>8} {'answer s':>9} {'compiled':>9}")
-    for row in rows:
-        print(f"{row['case']:44} {row['fit_s'] or '':>8} {row['answer_s']:>9} {row['compiled']:>9}")
-    if options.output:
-        found = {"machine": machine(), "version": umpteen.__version__, "rows": rows}
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
+    text = _table(rows, options.repeat)
+    print(text)
+    if options.page:
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(replace_between(page, text, *MARKERS), encoding="utf-8")
+
+
+def _table(rows: list[dict[str, Any]], repeat: int) -> str:
+    here = machine()
+    lines = [
+        "| kernel cache | first fit, s | first answer, s | functions compiled here |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    lines += [f"| {row['case']} | {row['fit_s']} | {row['answer_s']} | {row['compiled']} |" for row in rows]
+    about = (
+        f"Medians of {repeat} processes. umpteen {umpteen.__version__}, numba {version('numba')}, "
+        f"Python {here['python']}, {here['cores']} cores ({here['cpu']})."
+    )
+    return "\n".join([*lines, "", about])
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3, help="processes per measurement; the median counts")
-    parser.add_argument("--output", type=Path, help="also write the figures to this file")
+    parser.add_argument("--page", type=Path, help="also write the table between the markers of this page")
     return parser.parse_args()
 
 

@@ -15,6 +15,7 @@ from scipy import sparse
 import umpteen
 from benchmarks import (
     bars,
+    cold_start,
     defaults,
     install_size,
     jobs,
@@ -471,3 +472,9 @@ def test_sizes_of_an_installation_are_those_of_its_packages(tmp_path):
     assert "in 0.9 s, the start of Python and imports included, and compiled 0 kernels" in text
     page = (ROOT / "docs" / "containers.md").read_text()
     assert all(marker in page for marker in install_size.MARKERS)
+
+
+def test_cold_starts_are_medians_and_count_what_was_compiled():
+    row = cold_start._row("empty cache", [(9.0, {"a": 1.0}), (11.0, {"a": 1.0}), (30.0, {})], [(4.0, {"b": 1.0})] * 3)
+    assert row == {"case": "empty cache", "fit_s": 11.0, "answer_s": 4.0, "compiled": 5}
+    assert "| empty cache | 11.0 | 4.0 | 5 |" in cold_start._table([row], 3)

@@ -58,7 +58,7 @@ class LinearConfig(Checked):
     cost: float = option(
         0.0,
         "weight of the loss against the norm of the weights (C); 0 is 1, and less (down to 0.25) for nodes with "
-        "more than four rows a feature, where it matters little but converges faster",
+        "more than four rows per feature, where the solver needs many sweeps with 1",
         low=0.0,
     )
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
