@@ -47,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and write the tables."""
     options = _parse(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
+    if options.measured:
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in options.measured]
+        _write(options, [row for part in found for row in part["rows"]], found[0]["machine"])
+        return
     warmup()
     rows: list[Row] = []
     for name in options.datasets:
@@ -58,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append(case | measure(*parts, setting, value))
             title = setting if value is None else f"{setting} {value}"
             print(f"  {title:26} {_cell(rows[-1])} ({rows[-1]['negatives']})", flush=True)
-            _write(options, rows)
+            _write(options, rows, report.machine())
 
 
 def split(X: Matrix, Y: Matrix, share: float = HELD_OUT, seed: int = SEED) -> tuple[Matrix, Matrix, Matrix, Matrix]:
@@ -111,8 +115,7 @@ def _cell(row: Row | None) -> str:
     return report.number(None, 0) if row is None else f"{report.triple(row, 'P')}, {row['fit_s']:.2f} s"
 
 
-def _write(options: argparse.Namespace, rows: Sequence[Row]) -> None:
-    here = report.machine()
+def _write(options: argparse.Namespace, rows: Sequence[Row], here: Row) -> None:
     raw = {"machine": here, "held_out": HELD_OUT, "seed": SEED, "rows": rows}
     (options.work / "defaults.json").write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     text = (
@@ -132,6 +135,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--datasets", default=",".join(plan.ALL), help=f"some of {','.join(plan.ALL)}")
     add("--settings", default=",".join(ALTERNATIVES), help=f"some of {','.join(ALTERNATIVES)}")
     add("--work", type=Path, default=Path("benchmarks/work"), help="matrices, defaults.json and defaults.md")
+    add("--measured", type=Path, nargs="+", help="measure nothing: put these files, as defaults.json, together")
     add("--page", type=Path, help="also put the tables between the markers of this page")
     options = parser.parse_args(arguments)
     options.datasets, options.settings = options.datasets.split(","), options.settings.split(",")
