@@ -114,7 +114,9 @@ def _installed(folder: Path) -> Path:
     shutil.copytree(
         Path(umpteen.__file__).parent, folder / "umpteen", ignore=shutil.ignore_patterns("__pycache__", "*.nbi")
     )
-    subprocess.run([sys.executable, "-m", "umpteen.cli", "warmup", "--quiet"], env=_env(None, folder), check=True)
+    subprocess.run(
+        [sys.executable, "-m", "umpteen.cli", "warmup", "--quiet"], env=_env(None, folder), cwd="/", check=True
+    )
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode & ~0o222)
     return folder
@@ -132,7 +134,7 @@ def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = 
     env = _env(cache, source)
     command = [sys.executable, "-c", TELL % code, *map(str, arguments)]
     if source is not None:
-        env["HOME"] = "/nonexistent"
+        env["HOME"] = "/dev/null"  # where not even root can make a folder
         if os.getuid() == 0:
             command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
     begun = time.perf_counter()

@@ -164,9 +164,10 @@ def test_a_level_by_chunks_equals_its_twin_and_the_level_by_rows(sizes, seed, po
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("posts", [("l3-hinge", "same"), ("sigmoid", "identity")])
-@pytest.mark.parametrize("sizes", [(50,), (6, 60), (3, 12, 90)])
-def test_a_batch_finds_what_single_queries_find(sizes, posts, precision, threads):
-    forest = make_forest(sizes, 1, n_rows=100, n_features=40, posts=posts, whole=False, precision=precision)
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("sizes", [(50,), (600,), (6, 60), (3, 12, 90)])
+def test_a_batch_finds_what_single_queries_find(sizes, whole, posts, precision, threads):
+    forest = make_forest(sizes, 1, n_rows=100, n_features=40, posts=posts, whole=whole, precision=precision)
     with mock.patch.object(forest.head, "_prefers_chunks", return_value=True):
         by_chunks = forest.head.topk(forest.rows, 7, beam=4, threads=threads)
     with mock.patch.object(forest.head, "_prefers_chunks", return_value=False):

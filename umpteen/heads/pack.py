@@ -180,14 +180,15 @@ class Chunks:
 def _runs_of_whole(
     ptr: np.ndarray, nodes: np.ndarray, parents: np.ndarray, starts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut the postings of a whole level, which has at most 256 nodes, into runs: ptr, run_ptr, chunk, last, local."""
+    """Cut the postings of a whole level into runs: ptr, run_ptr, chunk, last, local."""
+    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
     feature_of, chunk_of = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), parents[nodes]
     is_new = (np.diff(chunk_of, prepend=-1) != 0) | (np.diff(feature_of, prepend=-1) != 0)
     begins = np.flatnonzero(is_new)
     run_ptr = np.searchsorted(feature_of[begins], np.arange(len(ptr))).astype(np.int32)
-    run_last = (np.diff(begins, append=len(nodes)) - 1).astype(np.uint8)
-    local = (nodes - starts[chunk_of]).astype(np.uint8)
-    return (ptr - ptr[0]).astype(np.int32), run_ptr, chunk_of[begins].astype(np.uint8), run_last, local
+    run_last = (np.diff(begins, append=len(nodes)) - 1).astype(of_children)
+    local = (nodes - starts[chunk_of]).astype(of_children)
+    return (ptr - ptr[0]).astype(np.int32), run_ptr, chunk_of[begins].astype(of_chunks), run_last, local
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

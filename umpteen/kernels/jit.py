@@ -116,7 +116,6 @@ class _Part(JITCodeLibrary):
 
     def finalize(self) -> None:
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalize_dynamic_globals()
         self._finalized = True
@@ -138,7 +137,6 @@ class _PartLowering(NativeLowering):
             lowered.fndesc.lookup_module(), lowered.fndesc.qualname, "inner function", 0, lowered.env, (state.library,)
         )
         state.targetctx.insert_user_function(name, lowered.fndesc, [state.library])
-        state.reload_init.extend(state.library._reload_init)
         state.cr = lowered._replace(cfunc=name)
         return True
 
