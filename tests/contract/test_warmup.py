@@ -54,6 +54,10 @@ for recipe, settings in jobs:
             opened.topk(data.texts, 5, allowed=[0, 1, 2])
             opened.score_labels(data.texts, data.Y)
             opened.evaluate(data.texts, data.lists)
+many = [" ".join(f"{row}w{word}" for word in range(100)) for row in range(600)]
+for analyzer in ("word", "char", "char_wb"):
+    create("xr-linear", {**SMALL, "tfidf.analyzer": analyzer}).fit(many, data.lists)
+umpteen.TopK.from_csr(data.Y, 2)
 for recipe in LINEAR:
     create(recipe, SMALL).fit(X, data.Y).topk(X, 3)
     create(recipe, SMALL).fit(X.toarray(), data.Y.toarray()).topk(X[:1], 3)

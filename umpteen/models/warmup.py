@@ -26,6 +26,7 @@ from umpteen.heads import Level, LinearTree
 from umpteen.models import folder
 from umpteen.models.inputs import Targets
 from umpteen.models.xrlinear import PLT, Bonsai, XRLinear
+from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
 PURPOSES = ("all", "predict")
@@ -151,7 +152,15 @@ def _trainings() -> list[Callable[[Path], None]]:
         (Bonsai(trees=1), X),
         (PLT(), X),
     ]
-    return [partial(_train, model, rows, Y, labels) for model, rows in models]
+    return [*(partial(_train, model, rows, Y, labels) for model, rows in models), _learn_words]
+
+
+def _learn_words(place: Path) -> None:
+    """Learn more terms than the first tables have room for, of words and of characters; rank a matrix of scores."""
+    text = " ".join(map(str, range(10, 40_000)))
+    for analyzer, longest in (("word", 1), ("char", 5)):
+        Tfidf(TfidfConfig(analyzer=analyzer, ngram_max=longest)).fit([text])
+    TopK.from_csr([[0.5, 0.25]], 1)
 
 
 def _train(model: Any, rows: Any, Y: sp.csr_matrix, labels: Labels, place: Path) -> None:
