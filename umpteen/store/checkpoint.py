@@ -175,7 +175,7 @@ def _make(folder: Path) -> None:
 
 def _unmake(folder: Path) -> None:
     """Remove a folder that was made here if nothing else is in it."""
-    with suppress(OSError):
+    with suppress(OSError), locked(folder):  # nobody is about to write there
         for _ in range(_MANY_TRIES):
             if os.listdir(folder) != [_MADE]:
                 return
