@@ -26,6 +26,8 @@ from typing import Any
 import umpteen
 from benchmarks.report import machine, replace_between
 
+# Root, for whom permissions mean nothing, runs commands without root's capabilities.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"] if os.getuid() == 0 else []
 MARKERS = ("<!-- cold-start:begin -->", "<!-- cold-start:end -->")
 TELL = """
 import json, sys
@@ -135,8 +137,7 @@ def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = 
     command = [sys.executable, "-c", TELL % code, *map(str, arguments)]
     if source is not None:
         env["HOME"] = "/dev/null"  # where not even root can make a folder
-        if os.getuid() == 0:
-            command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
+        command = [*UNPRIVILEGED, *command]
     begun = time.perf_counter()
     done = subprocess.run(command, env=env, cwd="/", stdout=subprocess.PIPE, check=True)
     return time.perf_counter() - begun, json.loads(done.stdout.splitlines()[-1])

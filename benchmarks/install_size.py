@@ -26,13 +26,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cold_start import ANSWER, FIT, TELL
+from benchmarks.cold_start import ANSWER, FIT, TELL, UNPRIVILEGED
 from benchmarks.report import machine, number, replace_between, table
 
 ROOT = Path(__file__).parents[1]
 MARKERS = ("<!-- install-size:begin -->", "<!-- install-size:end -->")
 _WRITE = 0o222
-_UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"] if os.getuid() == 0 else []
 _SMALL = 2e6  # bytes; smaller packages share a row
 
 
@@ -128,7 +127,7 @@ def render(found: dict[str, Any]) -> str:
 
 def _answer(python: str, model: Path) -> tuple[float, int]:
     """Return the seconds of a process that answers one text, and how many kernels it compiled."""
-    command = [*_UNPRIVILEGED, python, "-c", TELL % ANSWER, str(model)]
+    command = [*UNPRIVILEGED, python, "-c", TELL % ANSWER, str(model)]
     env = _env() | {"HOME": os.devnull}  # in which no folder can be made
     begun = time.perf_counter()
     done = subprocess.run(command, env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)

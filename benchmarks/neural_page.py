@@ -81,7 +81,7 @@ def shortlists(rows: Rows) -> str:
     """Say how many of the right labels the shortlists of each row still had, level by level."""
     kept = {name: row["shortlist_recall"] for name, row in rows.items() if row.get("shortlist_recall")}
     said = "; ".join(f"{name} {', '.join(f'{share:.1f}' for share in shares)}" for name, shares in kept.items())
-    return f"Right labels that are still on the shortlists, level by level, in a hundred: {said}." if said else ""
+    return f"Right labels that are still on the shortlists, level by level, in percent: {said}." if said else ""
 
 
 def foretold(rows: Rows) -> str:

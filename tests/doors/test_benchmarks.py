@@ -421,7 +421,7 @@ def test_estimates_are_compared_with_what_was_measured():
 
 def test_the_page_says_what_shortlists_keep():
     rows = {"cascadexml": {"shortlist_recall": [91.19, 47.77]}, "full": {"shortlist_recall": []}, "xr-linear": {}}
-    assert neural_page.shortlists(rows).endswith("in a hundred: cascadexml 91.2, 47.8.")
+    assert neural_page.shortlists(rows).endswith("in percent: cascadexml 91.2, 47.8.")
     assert neural_page.shortlists({"full": rows["full"]}) == ""
 
 

@@ -84,14 +84,21 @@ def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder:
     ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
     if len(starts) == 2 or starts[-1] <= _WHOLE_BELOW:
         return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
-    run_ptr, parents = np.empty(len(ptr), np.int64), tree.parents[number]
-    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max()) - 1)
+    run_ptr, chunk, last, local = _split_runs(ptr, nodes, tree, number)
+    return _Laid(ptr, local, codes, run_ptr, chunk, last)
+
+
+def _split_runs(
+    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Cut the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
+    starts, parents, run_ptr = tree.starts[number], tree.parents[number], np.empty(len(ptr), np.int64)
+    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
     found = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
     if n_runs := lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found):
         found = (np.empty(n_runs, of_chunks), np.empty(n_runs, of_children), np.empty(len(nodes), of_children))
         lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found)
-    chunk, last, local = found
-    return _Laid(ptr, local, codes, run_ptr, chunk, last)
+    return run_ptr, *found
 
 
 @dataclass(frozen=True)
@@ -155,9 +162,9 @@ class Chunks:
         n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // LANES)
         codes = arrays["codes"]
         if spec[score.WHOLE] == 1:
-            mine = slice(int(ptr[0]), int(ptr[-1]))
-            runs = _runs_of_whole(ptr, arrays["local"][mine], tree.parents[level], tree.starts[level])
-            codes = codes[mine]
+            mine, ptr = slice(int(ptr[0]), int(ptr[-1])), (ptr - ptr[0]).astype(np.int64)
+            run_ptr, *run = _split_runs(ptr, arrays["local"][mine].astype(np.int32), tree, level)
+            runs, codes = (ptr.astype(np.int32), run_ptr.astype(np.int32), *run), codes[mine]
         else:
             run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
             runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"])
@@ -175,20 +182,6 @@ class Chunks:
         most = int(n_features.max(initial=0))
         scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, LANES), np.float32)))
         return cls(feature_ptr, features, entry_at[groups], rows, lanes, sorted_codes, scratch)
-
-
-def _runs_of_whole(
-    ptr: np.ndarray, nodes: np.ndarray, parents: np.ndarray, starts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut the postings of a whole level into runs: ptr, run_ptr, chunk, last, local."""
-    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
-    feature_of, chunk_of = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), parents[nodes]
-    is_new = (np.diff(chunk_of, prepend=-1) != 0) | (np.diff(feature_of, prepend=-1) != 0)
-    begins = np.flatnonzero(is_new)
-    run_ptr = np.searchsorted(feature_of[begins], np.arange(len(ptr))).astype(np.int32)
-    run_last = (np.diff(begins, append=len(nodes)) - 1).astype(of_children)
-    local = (nodes - starts[chunk_of]).astype(of_children)
-    return (ptr - ptr[0]).astype(np.int32), run_ptr, chunk_of[begins].astype(of_chunks), run_last, local
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

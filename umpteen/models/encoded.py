@@ -65,6 +65,7 @@ class EncodedModel(Model):
                 settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
         given = () if tree is None else tree_arrays(tree).values()
-        weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())  # a name may change its mind
+        # The weights, not the encoder's name: other files may have the same name later.
+        weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())
         key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
         return checkpoint.part(FINETUNING, key)

@@ -60,7 +60,7 @@ def step(
     A row moves by its gradient, in units of the mean square of the texts' vectors: a text that is all wrong about a
     node moves it by ``rate``, and one that is almost right hardly. Where many texts agree and the sum is longer than
     that of one, the unit is its own mean square, of which ``state`` (nodes,) remembers the largest for a while. An
-    optimiser with a memory of means would blow up the whispers of a thousand texts that do not have a rare label.
+    optimiser with a memory of means would amplify the tiny gradients of a thousand texts that do not have a rare label.
     ``decay`` shrinks touched rows by that share of ``rate``.
     """
     touched, place = nodes[exists].unique(return_inverse=True)

@@ -24,7 +24,7 @@ from umpteen.train.loop import Group, optimise, rate_at
 from umpteen.train.pieces import Pieces, learning
 from umpteen.train.rows import DeviceRows
 
-_LEAST = 0.1  # share of the gradient of one text that is all wrong, below which one is a whisper
+_LEAST = 0.1  # share of the gradient of one text that is all wrong, below which one counts as tiny
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
 
 
