@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
@@ -81,24 +81,49 @@ def run(
             finished(i)
         return results
 
+    waiting: SimpleQueue[int] = SimpleQueue()
+    ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
     stop = threading.Event()
+    for i in queue:
+        waiting.put(i)
 
-    def guarded(i: int) -> None:
-        if not stop.is_set():
-            results[i] = task(i)
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                i = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                results[i] = task(i)
+                ended.put((i, None))
+            except BaseException as error:
+                stop.set()
+                ended.put((i, error))
 
-    with ThreadPoolExecutor(min(threads, n), thread_name_prefix="umpteen") as pool:
-        waiting = {pool.submit(guarded, i): i for i in queue}
-        try:
-            while waiting:
-                ready, _ = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-                for future in ready:
-                    i = waiting.pop(future)
-                    future.result()
-                    finished(i)
-        except BaseException:
-            stop.set()
-            for future in waiting:
-                future.cancel()
-            raise
+    # A caller without progress to report works, too: starting a thread takes longer than many a task.
+    n_workers = min(threads, n) - (1 if progress is silent else 0)
+    workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_workers)]
+    try:
+        for worker in workers:
+            worker.start()
+        if progress is silent:
+            work()
+        for _ in range(n):
+            i, error = _get(ended)
+            if error is not None:
+                raise error
+            finished(i)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
     return results
+
+
+def _get(queue: SimpleQueue[Thing]) -> Thing:
+    """Wait for the next thing, and wake up now and then: not every system lets an interrupt end a wait."""
+    while True:
+        try:
+            return queue.get(timeout=0.5)
+        except Empty:
+            continue
