@@ -56,22 +56,22 @@ def test_score_chunks_equals_its_twin(widths, room, kind, share, has_floor, seed
     chunk_ptr = np.searchsorted([chunk for chunk, _, _ in pairs], np.arange(len(widths) + 1))
     rows_of, beams_of = (np.array([pair[i] for pair in pairs], np.int32) for i in (1, 2))
     features, entries = chunked(W, starts)
-    local, weights = np.zeros(n_features, np.int32), np.zeros((n_features, LANES), np.float32)
+    weights = np.zeros((n_features, LANES), np.float32)
     ids, scores = np.empty((len(pairs), room), np.int32), np.empty((len(pairs), room), np.float32)
     cut = int(rng.integers(0, len(pairs) + 1))  # tasks may cut a chunk's pairs in two
     for first, last in ((0, cut), (cut, len(pairs))):
         batch.score_chunks(
             *Rows.of(sp.csr_matrix(X)).triplet, first, last, chunk_ptr, rows_of, beams_of, parent_scores, worst,
-            *features, *entries, NO_TABLE, starts, bias, node_at, flags, kind, local, weights, ids, scores,
+            n_features, *features, *entries, NO_TABLE, starts, bias, node_at, flags, kind, weights, ids, scores,
         )  # fmt: skip
-    assert not local.any()
     assert not weights.any()
     for p, (chunk, row, j) in enumerate(pairs):
         mine = slice(starts[chunk], starts[chunk + 1])
         margins = X[row].astype(np.float64) @ W[:, mine] + bias[node_at:][mine]
         every = reference.post(margins, KINDS[kind]) * (1 if KINDS[kind] == "identity" else parent_scores[row, j])
         may = allowed[node_at:][mine] if share < 1 else np.ones(widths[chunk])
-        best = reference.take_down(every, np.array([0, widths[chunk]]), np.array([0]), room, may)
+        # siblings rank by margin, which also decides between equal scores
+        best = reference.take_down(margins, np.array([0, widths[chunk]]), np.array([0]), room, may)
         n_better = int((every[best] > worst[row] + 1e-4).sum())  # others may be left out
         assert ids[p, :n_better].tolist() == (starts[chunk] + best[:n_better]).tolist()
         found = ids[p][ids[p] >= 0] - starts[chunk]
@@ -81,7 +81,7 @@ def test_score_chunks_equals_its_twin(widths, room, kind, share, has_floor, seed
 
 
 def chunked(W: np.ndarray, starts: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Lay weights out chunk by chunk: (pointer, features) and (pointer by group, rows, lanes, codes)."""
+    """Lay weights out chunk by chunk: (pointer, features) and (pointer by group, cells, codes)."""
     n_groups = -(-int(np.diff(starts).max()) // LANES)
     features = [np.flatnonzero(W[:, low:high].any(axis=1)) for low, high in pairwise(starts)]
     groups = []
@@ -89,10 +89,10 @@ def chunked(W: np.ndarray, starts: np.ndarray) -> tuple[tuple[np.ndarray, ...], 
         for g in range(n_groups):
             part = W[mine, low:high][:, g * LANES : (g + 1) * LANES]
             rows, lanes = np.nonzero(part)
-            groups.append((rows, lanes, part[rows, lanes]))
-    ends = np.cumsum([0, *(len(rows) for rows, _, _ in groups)])
+            groups.append((rows * LANES + lanes, part[rows, lanes]))
+    ends = np.cumsum([0, *(len(cells) for cells, _ in groups)])
     entry_ptr = ends[np.arange(len(features))[:, None] * n_groups + np.arange(n_groups + 1)]
-    kinds = (np.int32, np.uint8, np.float32)
+    kinds = (np.int32, np.float32)
     entries = [np.concatenate([group[i] for group in groups]).astype(kind) for i, kind in enumerate(kinds)]
     feature_ptr = np.cumsum([0, *map(len, features)])
     return (feature_ptr, np.concatenate(features).astype(np.int32)), (entry_ptr, *entries)

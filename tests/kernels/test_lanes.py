@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from umpteen.heads import fit
-from umpteen.kernels import lanes, reference
+from umpteen.kernels import batch, lanes, reference
 from umpteen.kernels.lanes import LANES
 
 spans = st.tuples(st.integers(0, 3), st.integers(0, 21))  # every remainder of the unrolled loop
@@ -29,6 +29,21 @@ def run_dot_twice(table, indices, values, stop, outs):
 @numba.njit
 def run_axpy(table, indices, values, start, stop, step):
     lanes.axpy(table, indices, values, start, stop, step)
+
+
+@numba.njit
+def run_compare(values, bound):
+    return lanes.reaching(values, bound), lanes.above(values, bound)
+
+
+@numba.njit
+def run_bits(bits):
+    return lanes.count_bits(bits), lanes.lowest_bit(bits)
+
+
+@numba.njit
+def run_rank(values, candidates, ids, scores):
+    return batch.rank_lanes(values, candidates, 100, ids, scores)
 
 
 def make(span: tuple[int, int], seed: int) -> tuple[np.ndarray, ...]:
@@ -81,3 +96,33 @@ def test_rows_may_start_anywhere_in_memory(offset):
     expected = reference.dot(table, indices, values, start, stop, out)
     run_dot(shifted, indices, values, start, stop, out)
     np.testing.assert_array_equal(out, expected)
+
+
+few_values = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.25, 2.0]), min_size=LANES, max_size=LANES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(few_values, st.sampled_from([-np.inf, -1.0, 0.0, 0.1, 2.0, np.inf]))
+def test_comparisons_are_bits(values, bound):
+    values = np.array(values, np.float32)
+    expected = [sum(1 << b for b in np.flatnonzero(found)) for found in (values >= bound, values > bound)]
+    assert list(run_compare(values, np.float32(bound))) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 2**LANES - 1))
+def test_bits_are_counted_and_found(bits):
+    written = bin(bits)[2:]
+    assert run_bits(bits) == (written.count("1"), len(written) - 1 - written.rindex("1"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(few_values, st.integers(1, 2**LANES - 1), st.integers(1, LANES + 2))
+def test_lanes_are_ranked_by_value_and_then_by_place(values, candidates, room):
+    values = np.array(values, np.float32)
+    ids, scores = np.full(room, -1, np.int32), np.zeros(room, np.float32)
+    n = run_rank(values, candidates, ids, scores)
+    order = sorted((b for b in range(LANES) if candidates >> b & 1), key=lambda b: -values[b])[:room]
+    assert n == len(order)
+    assert ids[:n].tolist() == [100 + b for b in order]
+    assert scores[:n].tolist() == values[order].tolist()

@@ -91,18 +91,17 @@ def test_by_chunk_holds_the_same_weights(drawn):
 
     feature_ptr, entry_ptr = (np.concatenate([[0], np.cumsum(n)]) for n in (n_features, n_entries))
     features, n = np.empty(feature_ptr[-1], np.int32), entry_ptr[-1]
-    rows, lanes, out = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, np.float32)
+    cells, out = np.empty(n, np.int32), np.empty(n, np.float32)
     layout.by_chunk(
-        *runs, values, n_groups, feature_ptr[:-1].copy(), entry_ptr[:-1].copy(), feature_ptr, features, rows,
-        lanes, out,
-    )  # fmt: skip
+        *runs, values, n_groups, feature_ptr[:-1].copy(), entry_ptr[:-1].copy(), feature_ptr, features, cells, out
+    )
     for c, block in enumerate(blocks):
         mine = features[feature_ptr[c] : feature_ptr[c + 1]]
         assert mine.tolist() == np.flatnonzero(block.any(axis=1)).tolist()
         found = np.zeros((len(mine), n_groups * LANES), np.float32)
         for g in range(n_groups):
             here = slice(entry_ptr[c * n_groups + g], entry_ptr[c * n_groups + g + 1])
-            found[rows[here], g * LANES + lanes[here].astype(int)] = out[here]
+            found[cells[here] // LANES, g * LANES + cells[here] % LANES] = out[here]
         np.testing.assert_array_equal(found[:, : block.shape[1]], block[mine])
 
 

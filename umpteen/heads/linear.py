@@ -27,7 +27,8 @@ _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
-_PARTS = 4  # that each thread takes of a batch
+_PARTS = 8  # that each thread takes of a batch at most
+_CHUNKS_A_PART = 8  # at least, unless that left threads without work
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
 
 
@@ -98,7 +99,7 @@ class LinearTree:
         if n == 1:  # the thin path: no threads, no blocks
             lazy.score.search(*triplet, 0, 1, *self.packed, *derived, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
-        by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, level) for level in range(self.n_levels)]
+        by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, i) for i in range(self.n_levels)]
         if any(by_chunks):
             return self._by_levels(triplet, k, beams, flags, by_chunks, threads)
         cuts = _cuts(n, threads)
@@ -201,16 +202,16 @@ class LinearTree:
         place = np.zeros((n, width), np.int64)
         place[pair_rows, pair_beams] = np.arange(n_pairs)
         worst = np.where(labels[:, -1] < 0, np.float32(-np.inf), scores[:, -1])
-        pair_cuts = np.linspace(0, n_pairs, min(_PARTS * threads, n_pairs) + 1).astype(np.int64)
+        pair_cuts = _pair_cuts(chunk_ptr, threads)
 
         def task(part: int) -> None:
-            with chunks.scratch.borrow() as (local, weights):
+            with chunks.scratch.borrow() as weights:
                 kernel.score_chunks(
                     *triplet, pair_cuts[part], pair_cuts[part + 1],
-                    chunk_ptr, pair_rows, pair_beams, parent_scores, worst,
-                    chunks.feature_ptr, chunks.features, chunks.entry_ptr, chunks.rows, chunks.lanes, chunks.codes,
+                    chunk_ptr, pair_rows, pair_beams, parent_scores, worst, self.n_features,
+                    chunks.feature_ptr, chunks.features, chunks.entry_ptr, chunks.cells, chunks.codes,
                     self.arrays["table"], self.tree.starts[level], self.arrays["bias"], int(spec[lazy.score.NODE_AT]),
-                    flags, self.posts[level], local, weights, pair_ids, pair_scores,
+                    flags, self.posts[level], weights, pair_ids, pair_scores,
                 )  # fmt: skip
 
         run(task, len(pair_cuts) - 1, threads=threads)
@@ -222,27 +223,29 @@ class LinearTree:
         )
 
     def _prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
-        """Compare what the two batch methods would cost on a sample of rows (nanoseconds, measured once)."""
+        """Compare what a row costs by either method, in nanoseconds of one core, fitted to eight datasets.
+
+        The number of threads does not count: sums are rounded differently, and results must not depend on it.
+        """
         score, spec = lazy.score, self.arrays["meta"][level]
-        n_parents, whole = int(spec[score.PARENTS]), spec[score.WHOLE] == 1
         indptr, indices, _ = triplet
-        n = len(indptr) - 1
-        sample = indices[indptr[0] : indptr[min(n, 64)]]
-        n_sample = min(n, 64)
-        ptr = self.arrays["ptr"][level]
-        adds = float((ptr[sample + 1] - ptr[sample]).sum()) / n_sample
+        n_rows, n_sample = len(indptr) - 1, min(len(indptr) - 1, 64)
+        sample = indices[indptr[0] : indptr[n_sample]]
+        n_parents, length = int(spec[score.PARENTS]), len(sample) / n_sample
         n_beam = min(int(beams[level - 1]) if level else 1, n_parents)
-        share = min(1.0, 3.0 * n_beam / n_parents)
-        by_rows = 0.9 * adds * share
-        if not whole:
+        n_scored = min(n_beam, 5)  # parents, as a rule, before no other can matter
+        ptr = self.arrays["ptr"][level]
+        has_offsets = level == self._offsets[1]
+        by_rows = 700.0 + length * (9.0 * n_scored if has_offsets else 4.4)
+        by_rows += 0.7 * (ptr[sample + 1] - ptr[sample]).sum() / n_sample * min(1.0, 3.0 * n_beam / n_parents)
+        if spec[score.WHOLE] == 0 and not has_offsets:
             run_ptr = self.arrays["run_ptr"][spec[score.RUN_ROW]]
-            by_rows += 1.5 * float((run_ptr[sample + 1] - run_ptr[sample]).sum()) / n_sample
-        groups = -(-int(spec[score.WIDEST]) // LANES)
-        by_chunks = min(n_beam, 5) * (len(sample) / n_sample) * (1.3 + 0.6 * groups)
-        n_features = min(self.n_features, int(ptr[-1] - ptr[0]) / n_parents)
-        entries = float(ptr[-1] - ptr[0])
-        by_chunks += (4.0 * n_parents * n_features + 12.0 * entries) / n  # decoding is shared by the batch
-        return by_chunks < by_rows
+            by_rows += 2.0 * (run_ptr[sample + 1] - run_ptr[sample]).sum() / n_sample
+        n_groups = -(-int(spec[score.WIDEST]) // LANES)
+        by_chunks = n_scored * (240.0 + 2.0 * length * n_groups)
+        decoded = 2.0 * float(ptr[-1] - ptr[0]) * min(1.0, n_scored * n_rows / n_parents)
+        n_passes = 1 if n_beam <= _FIRST_PARENTS else 2
+        return by_chunks + n_passes * decoded / n_rows < by_rows
 
     def _chunks(self, level: int) -> Any:
         """Weights chunk by chunk, made when a batch first wants them."""
@@ -341,6 +344,16 @@ def _cuts(n: int, threads: int) -> np.ndarray:
     """Cut rows into blocks: several per thread, none tiny."""
     blocks = max(1, min(8 * n_threads(threads), n // 16))
     return np.linspace(0, n, blocks + 1).astype(np.int64)
+
+
+def _pair_cuts(chunk_ptr: np.ndarray, threads: int) -> np.ndarray:
+    """Cut pairs, which lie chunk by chunk, into parts: a chunk is decoded in each part that has some of its pairs."""
+    n_pairs, n_chunks = int(chunk_ptr[-1]), len(chunk_ptr) - 1
+    if n_chunks < _CHUNKS_A_PART * threads:
+        return np.linspace(0, n_pairs, threads + 1).astype(np.int64)
+    n_parts = min(n_chunks // _CHUNKS_A_PART, _PARTS * threads)
+    even = np.linspace(0, n_pairs, n_parts + 1)
+    return np.unique(chunk_ptr[np.searchsorted(chunk_ptr, even)])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -149,10 +149,9 @@ class Chunks:
     feature_ptr: np.ndarray
     features: np.ndarray
     entry_ptr: np.ndarray  # (chunks, groups + 1)
-    rows: np.ndarray
-    lanes: np.ndarray
+    cells: np.ndarray
     codes: np.ndarray
-    scratch: Pool[tuple[np.ndarray, np.ndarray]]  # tables that kernels leave zeroed
+    scratch: Pool[np.ndarray]  # tables that kernels leave zeroed
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], level: int, width: int, tree: LabelTree) -> Chunks:
@@ -173,15 +172,15 @@ class Chunks:
         feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
         entry_at = np.concatenate([[0], np.cumsum(n_entries)])
         features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
-        rows, lanes, sorted_codes = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n, codes.dtype)
+        cells, sorted_codes = np.empty(n, np.int32), np.empty(n, codes.dtype)
         kernel.by_chunk(
             *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
-            features, rows, lanes, sorted_codes,
+            features, cells, sorted_codes,
         )  # fmt: skip
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
         most = int(n_features.max(initial=0))
-        scratch = Pool(lambda: (np.zeros(width, np.int32), np.zeros((most, LANES), np.float32)))
-        return cls(feature_ptr, features, entry_at[groups], rows, lanes, sorted_codes, scratch)
+        scratch = Pool(lambda: np.zeros((most, LANES), np.float32))
+        return cls(feature_ptr, features, entry_at[groups], cells, sorted_codes, scratch)
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

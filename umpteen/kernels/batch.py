@@ -9,46 +9,62 @@ import numpy as np
 
 from umpteen.kernels.alloc import empty
 from umpteen.kernels.jit import inner, jit
-from umpteen.kernels.lanes import LANES, any_reaches, dot
+from umpteen.kernels.lanes import LANES, above, count_bits, dot, lowest_bit, reaching
 from umpteen.kernels.score import IDENTITY, least_margin, offer, post, weight
+
+_MOST_PLACES = 2**31 - 1  # that an int32 can tell apart
 
 
 @inner
-def compact(indptr, indices, values, queries, features, local, ids, kept, ptr):
+def compact(indptr, indices, values, queries, features, before, place, ids, kept, ptr):
     """Restrict the queries to a chunk's features, renumbered: query q is ``ids[ptr[q]:ptr[q + 1]]``.
 
-    ``local`` is one zeroed int32 per feature and is left zeroed. ``ids`` and ``kept`` need room for one entry
-    more than the queries have.
+    ``place`` (features of the model) has nothing above ``before``, only what is left of other chunks. ``ids`` and
+    ``kept`` need room for one entry more than the queries have.
     """
     for f in range(len(features)):
-        local[features[f]] = f + 1
+        place[np.uint32(features[f])] = before + f + 1
     at = 0
     ptr[0] = 0
     for q in range(len(queries)):
         row = queries[q]
         for k in range(indptr[row], indptr[row + 1]):
-            slot = local[indices[k]]
+            slot = place[np.uint32(indices[k])] - before
             ids[at] = slot - 1  # written in any case, kept only if the chunk knows the feature: no branch to miss
             kept[at] = values[k]
             at += slot > 0
         ptr[q + 1] = at
-    for f in range(len(features)):
-        local[features[f]] = 0
+
+
+@inner
+def rank_lanes(values, candidates, first_node, ids, scores):
+    """Write the candidates, bits of a number, into an empty list, best first and ties by lane; return how many fit."""
+    rest, room = candidates, len(ids)
+    while rest:
+        b = lowest_bit(rest)
+        rest &= rest - 1
+        better = above(values, values[b])
+        tied = reaching(values, values[b]) & ~better & ((1 << b) - 1)
+        rank = count_bits((better | tied) & candidates)
+        if rank < room:
+            ids[rank] = first_node + b
+            scores[rank] = values[b]
+    return min(count_bits(candidates), room)
 
 
 @inner
 def best_children(
-    ptr, ids, kept, entry_ptr, rows, lanes, codes, table, bias, weights, first_node, allowed, allowed_at, kind,
+    ptr, ids, kept, entry_ptr, cells, codes, table, bias, weights, first_node, allowed, allowed_at, kind,
     pair_rows, pair_beams, parent_scores, worst, cuts, sizes, ids_out, scores_out,
 ):  # fmt: skip
     """Keep each query's best children of one chunk in ``ids_out`` and ``scores_out``, −1 where there are fewer.
 
     Sixteen children at a time: entries of group g, ``entry_ptr[g]`` to ``entry_ptr[g + 1]``, are decoded into
-    ``weights`` (features, LANES), zeroed scratch that is left zeroed. A child that cannot beat the query's worst score
-    so far is passed over by its margin.
+    ``weights`` (features, LANES), which is zero before and after. Siblings rank as their margins do, so only those
+    that are kept in the end are turned into scores; one below ``cuts`` cannot beat the query's worst score so far.
     """
     room, n_queries, width = ids_out.shape[1], len(pair_rows), len(bias)
-    out = empty(LANES, np.float32)
+    out, origin, flat = empty(LANES, np.float32), empty(LANES, np.float32), weights.ravel()
     for q in range(n_queries):
         floor, sizes[q] = worst[pair_rows[q]], 0
         cuts[q] = floor  # minus infinity: everything is welcome
@@ -56,28 +72,38 @@ def best_children(
             cuts[q] = least_margin(floor, parent_scores[pair_rows[q], pair_beams[q]], kind)
     for first in range(0, width, LANES):
         low, high = entry_ptr[first // LANES], entry_ptr[first // LANES + 1]
-        n_lanes = LANES if first + LANES <= width else width - first
+        n_lanes = min(LANES, width - first)
+        exists = (1 << n_lanes) - 1
+        for b in range(LANES):
+            origin[b] = bias[first + b] if b < n_lanes else np.float32(0.0)
         for k in range(low, high):
-            weights[rows[k], lanes[k]] = weight(codes, table, k)
+            flat[np.uint32(cells[k])] = weight(codes, table, k)
         for q in range(n_queries):
             for b in range(LANES):
-                out[b] = bias[first + b] if b < n_lanes else np.float32(-np.inf)
+                out[b] = origin[b]
             dot(weights, ids, kept, ptr[q], ptr[q + 1], out)
-            if not any_reaches(out, cuts[q]):
+            candidates = reaching(out, cuts[q]) & exists
+            if len(allowed) > 0:
+                for b in range(n_lanes):
+                    candidates &= ~((allowed[allowed_at + first_node + first + b] == 0) << b)
+            if candidates == 0:
                 continue
-            parent_score = parent_scores[pair_rows[q], pair_beams[q]]
-            for b in range(n_lanes):
-                if out[b] < cuts[q] or (len(allowed) > 0 and allowed[allowed_at + first_node + first + b] == 0):
-                    continue
-                score = post(out[b], kind)
-                if kind != IDENTITY:
-                    score *= parent_score
-                sizes[q] = offer(score, first_node + first + b, ids_out[q], scores_out[q], sizes[q], room)
-                if sizes[q] == room:
-                    cuts[q] = max(cuts[q], least_margin(scores_out[q, room - 1], parent_score, kind))
+            if sizes[q] == 0:
+                sizes[q] = rank_lanes(out, candidates, first_node + first, ids_out[q], scores_out[q])
+            else:
+                while candidates:
+                    b = lowest_bit(candidates)
+                    candidates &= candidates - 1
+                    sizes[q] = offer(out[b], first_node + first + b, ids_out[q], scores_out[q], sizes[q], room)
+            if sizes[q] == room:
+                cuts[q] = max(cuts[q], scores_out[q, room - 1])
         for k in range(low, high):
-            weights[rows[k], lanes[k]] = 0.0
+            flat[np.uint32(cells[k])] = 0.0
     for q in range(n_queries):
+        parent_score = parent_scores[pair_rows[q], pair_beams[q]]
+        for j in range(sizes[q]):
+            score = post(scores_out[q, j], kind)
+            scores_out[q, j] = score if kind == IDENTITY else score * parent_score
         for j in range(sizes[q], room):
             ids_out[q, j] = -1
 
@@ -85,8 +111,8 @@ def best_children(
 @jit
 def score_chunks(
     indptr, indices, values, first, last, chunk_ptr, pair_rows, pair_beams, parent_scores, worst,
-    feature_ptr, features, entry_ptr, rows, lanes, codes, table, starts, bias, node_at, allowed, kind,
-    local, weights, ids_out, scores_out,
+    n_features, feature_ptr, features, entry_ptr, cells, codes, table, starts, bias, node_at, allowed, kind,
+    weights, ids_out, scores_out,
 ):  # fmt: skip
     """Score pairs first..last of (query, chunk), which lie chunk by chunk; write the best children of each.
 
@@ -100,25 +126,21 @@ def score_chunks(
             entries += indptr[pair_rows[pair] + 1] - indptr[pair_rows[pair]]
         most_entries, most_pairs = max(most_entries, entries), max(most_pairs, end - begin)
     ids, kept = empty(most_entries + 1, np.int32), empty(most_entries + 1, np.float32)
+    place, before = np.zeros(n_features, np.int32), np.int32(0)
     ptr, cuts, sizes = empty(most_pairs + 1, np.int64), empty(most_pairs, np.float32), empty(most_pairs, np.int64)
     for chunk in range(len(chunk_ptr) - 1):
         begin, end = max(first, chunk_ptr[chunk]), min(last, chunk_ptr[chunk + 1])
         if begin >= end:
             continue
         queries, node = pair_rows[begin:end], np.int64(starts[chunk])
-        compact(
-            indptr,
-            indices,
-            values,
-            queries,
-            features[feature_ptr[chunk] : feature_ptr[chunk + 1]],
-            local,
-            ids,
-            kept,
-            ptr,
-        )
+        mine = features[feature_ptr[chunk] : feature_ptr[chunk + 1]]
+        if before > _MOST_PLACES - len(mine):
+            place[:] = 0
+            before = np.int32(0)
+        compact(indptr, indices, values, queries, mine, before, place, ids, kept, ptr)
+        before += np.int32(len(mine))
         best_children(
-            ptr, ids, kept, entry_ptr[chunk], rows, lanes, codes, table,
+            ptr, ids, kept, entry_ptr[chunk], cells, codes, table,
             bias[node_at + node : node_at + starts[chunk + 1]], weights, node, allowed, node_at, kind,
             queries, pair_beams[begin:end], parent_scores, worst, cuts, sizes,
             ids_out[begin:end], scores_out[begin:end],

@@ -28,8 +28,8 @@ def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr,
         n_touched = 0
         for m in range(member_ptr[g], member_ptr[g + 1]):
             row = members[m]
-            for k in range(indptr[row], indptr[row + 1]):
-                feature = indices[k]
+            for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+                feature = np.uint32(indices[k])
                 if scratch[feature] == 0.0:
                     touched[n_touched] = feature
                     n_touched += 1
@@ -177,14 +177,14 @@ def _add_sides(indptr, indices, data, members, side, sums):
     for i in range(len(members)):
         if side[i] == 0:
             continue
-        s = side[i] - 1
+        s = np.uint8(side[i] - 1)
         row = members[i]
         grown = 0.0
-        for k in range(indptr[row], indptr[row + 1]):
-            value = data[k]
-            old = sums[indices[k], s]
+        for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            feature, value = np.uint32(indices[k]), data[k]
+            old = sums[feature, s]
             grown += value * (2.0 * old + value)
-            sums[indices[k], s] = old + value
+            sums[feature, s] = old + value
         if s == 0:
             norm0 += grown
         else:
@@ -198,9 +198,10 @@ def _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores):
         row = members[i]
         left = np.float32(0.0)
         right = np.float32(0.0)
-        for k in range(indptr[row], indptr[row + 1]):
-            left += data[k] * sums[indices[k], 0]
-            right += data[k] * sums[indices[k], 1]
+        for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+            feature = np.uint32(indices[k])
+            left += data[k] * sums[feature, 0]
+            right += data[k] * sums[feature, 1]
         scores[i] = left * scale0 - right * scale1
 
 
@@ -216,9 +217,10 @@ def _clear(indptr, indices, members, sums):
             sums[feature, 1] = 0.0
         return
     for i in range(len(members)):
-        for k in range(indptr[members[i]], indptr[members[i] + 1]):
-            sums[indices[k], 0] = 0.0
-            sums[indices[k], 1] = 0.0
+        for k in range(np.uint64(indptr[members[i]]), np.uint64(indptr[members[i] + 1])):
+            feature = np.uint32(indices[k])
+            sums[feature, 0] = 0.0
+            sums[feature, 1] = 0.0
 
 
 @jit

@@ -136,18 +136,47 @@ def axpy(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: A
     return signature, emit
 
 
-@intrinsic
-def any_reaches(typing: Any, values: Any, bound: Any) -> Any:
-    """Return whether any of the first LANES values is at least ``bound``."""
-    signature = types.boolean(values, types.float32)
+def _compare(operator: str, values: Any) -> tuple[Any, Any]:
+    """Return what an intrinsic returns that compares each lane with a bound; bit b of its result is lane b."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         vector = load(builder, data_of(context, builder, sig.args[0], args[0]))
-        reached = builder.fcmp_ordered(">=", vector, splat(builder, args[1]))
-        bits = ir.IntType(LANES)
-        return builder.icmp_unsigned("!=", builder.bitcast(reached, bits), ir.Constant(bits, 0))
+        found = builder.fcmp_ordered(operator, vector, splat(builder, args[1]))
+        return builder.zext(builder.bitcast(found, ir.IntType(LANES)), _I64)
 
-    return signature, emit
+    return types.int64(values, types.float32), emit
+
+
+@intrinsic
+def reaching(typing: Any, values: Any, bound: Any) -> Any:
+    """Return the lanes whose value is at least ``bound``, as the bits of a number."""
+    return _compare(">=", values)
+
+
+@intrinsic
+def above(typing: Any, values: Any, bound: Any) -> Any:
+    """Return the lanes whose value is more than ``bound``, as the bits of a number."""
+    return _compare(">", values)
+
+
+@intrinsic
+def count_bits(typing: Any, bits: Any) -> Any:
+    """Return how many bits of a number are set."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def lowest_bit(typing: Any, bits: Any) -> Any:
+    """Return the place of the lowest bit that is set in a number other than zero."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), emit
 
 
 @intrinsic

@@ -71,11 +71,11 @@ def count_by_chunk(ptr, run_ptr, run_chunk, run_last, local, n_groups, n_feature
 @jit
 def by_chunk(
     ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, first_feature,
-    features, rows_out, lanes_out, codes_out,
+    features, cells_out, codes_out,
 ):  # fmt: skip
     """Reorder weights chunk by chunk and, within a chunk, by groups of lanes.
 
-    A chunk gets the list of its features; an entry is (place of its feature in that list, lane, code).
+    A chunk gets the list of its features; an entry is a code and its cell in a table (features of the chunk, LANES).
     ``feature_at`` and ``entry_at`` hold the first free slots and are advanced.
     """
     for f in range(len(ptr) - 1):
@@ -90,8 +90,7 @@ def by_chunk(
                 key = chunk * n_groups + local[k] // LANES
                 to = entry_at[key]
                 entry_at[key] += 1
-                rows_out[to] = row
-                lanes_out[to] = local[k] % LANES
+                cells_out[to] = row * LANES + local[k] % LANES
                 codes_out[to] = codes[k]
             at = end
 

@@ -40,21 +40,22 @@ def gather(rows, indptr, indices, data, local):
     n_features = 0
     n_private = 0
     for i in range(n):
-        for k in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            seen = local[indices[k]]
+        for k in range(np.uint64(indptr[rows[i]]), np.uint64(indptr[rows[i] + 1])):
+            feature = np.uint32(indices[k])
+            seen = local[feature]
             if seen == 0:
-                local[indices[k]] = -1
+                local[feature] = -1
                 n_private += 1
             elif seen == -1:
                 n_features += 1
                 n_private -= 1
-                local[indices[k]] = 1
+                local[feature] = 1
     features = np.empty(n_features, np.int32)
     ptr = np.zeros(n + 1, np.int64)
     ids = np.empty(total - n_private, np.int32)
     values = np.empty(total - n_private, np.float32)
-    square = np.zeros(n, np.float32)
-    private = np.zeros(n, np.float32)
+    square = np.empty(n, np.float32)
+    private = np.empty(n, np.float32)
     private_ptr = np.zeros(n + 1, np.int64)
     private_features = np.empty(n_private, np.int32)
     private_values = np.empty(n_private, np.float32)
@@ -62,13 +63,14 @@ def gather(rows, indptr, indices, data, local):
     at = 0
     alone = 0
     for i in range(n):
-        for k in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            feature = indices[k]
+        whole, apart = np.float32(0.0), np.float32(0.0)
+        for k in range(np.uint64(indptr[rows[i]]), np.uint64(indptr[rows[i] + 1])):
+            feature = np.uint32(indices[k])
             value = data[k]
-            square[i] += value * value
+            whole += value * value
             slot = local[feature]
             if slot == -1:
-                private[i] += value * value
+                apart += value * value
                 private_features[alone] = feature
                 private_values[alone] = value
                 alone += 1
@@ -81,6 +83,7 @@ def gather(rows, indptr, indices, data, local):
             ids[at] = slot - 2
             values[at] = value
             at += 1
+        square[i], private[i] = whole, apart
         ptr[i + 1] = at
         private_ptr[i + 1] = alone
     for k in range(n_features):
@@ -147,7 +150,7 @@ def sum_features(ptr, ids, values, private, dense, rows, sums):
     """
     n_dense = dense.shape[1]
     for k in range(ptr[len(ptr) - 1]):
-        sums[ids[k]] += values[k]
+        sums[np.uint32(ids[k])] += values[k]
     total = np.float64(0.0)
     for i in range(len(private)):
         total += private[i]
