@@ -49,8 +49,8 @@ def test_every_kind_of_features_learns(make: Any, corpus: Any, unseen: Any, feat
 
 
 def test_without_an_encoder_it_is_xr_linear(make: Any, corpus: Any, unseen: Any) -> None:
-    linear = XRLinear(tree=TREE, threads=1).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
-    same = {"eps": 0.1, "max_iter": 12, "threshold": 0.1}
+    same = {"eps": 0.1, "max_iter": 12, "threshold": 0.1, "cost": 1.0, "negatives": "tfn+man", "negatives_beam": 5}
+    linear = XRLinear(tree=TREE, threads=1, linear=same).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
     found = make(features="tfidf", linear=same).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
     np.testing.assert_array_equal(found.labels, linear.labels)
     np.testing.assert_array_equal(found.scores, linear.scores)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
-from umpteen.heads import Level, LinearTree, fit, linear, settle, train
+from umpteen.heads import Level, LinearTree, choose, fit, linear, settle, train
 from umpteen.heads.pack import Coder
 from umpteen.kernels import reference
 from umpteen.store import Checkpoint
@@ -64,7 +64,7 @@ def expected_mask(small: Any, level: int, levels: list[Level], config: LinearCon
     carries = np.zeros((X.shape[0], tree.sizes[level - 1]), bool)
     for i, label in zip(*Y.nonzero(), strict=True):
         carries[i, tree.node_of(level - 1)[label]] = True
-    config = settle(Y, tree, config, SEARCH)
+    config = settle(Rows.of(X), Y, tree, config, SEARCH)
     if config.negatives == "tfn" or (config.negatives_at == "leaf" and level < tree.n_levels - 1):
         return carries
     weights = [dense(one, X.shape[1]) for one in levels[:level]]
@@ -142,33 +142,77 @@ def test_mask_equals_its_definition(small, number, negatives):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_negatives_left_to_the_data_cost_at_most_four_times_as_many_rows():
+def test_negatives_left_to_the_data_follow_the_parents_that_rows_have():
     def chosen(parents_per_row: int, n_parents: int = 40, beam: int = 10, **given: Any) -> LinearConfig:
         labels = np.arange(parents_per_row) * 3  # three labels a parent
         Y = sp.csr_matrix((np.ones(parents_per_row), labels, [0, parents_per_row, parents_per_row]), (2, 3 * n_parents))
         tree = LabelTree.from_groups(np.arange(3 * n_parents).reshape(-1, 3).tolist())
-        return settle(Y.astype(np.float32), tree, LinearConfig(**given), SearchConfig(beam=beam))
+        rows, config = Rows.of(sp.csr_matrix(np.eye(2, dtype=np.float32))), LinearConfig(cost=1.0, **given)
+        return settle(rows, Y.astype(np.float32), tree, config, SearchConfig(beam=beam))
 
-    assert [chosen(n).negatives for n in (1, 2, 3)] == ["tfn", "tfn", "tfn+man"]
-    assert chosen(2, beam=8).negatives == chosen(1, n_parents=4).negatives == "tfn+man"
-    assert chosen(1, beam=6).negatives_beam == 6
-    assert chosen(1, negatives_beam=2).negatives_beam == 2
+    assert [chosen(n).negatives for n in (1, 2, 3, 9)] == ["tfn", "tfn", "tfn+man", "tfn+man"]
+    assert [chosen(n).negatives_beam for n in (3, 9)] == [8, 10]
+    assert chosen(3, beam=6).negatives_beam == 6
+    assert chosen(3, negatives_beam=2).negatives_beam == 2
     for negatives in ("tfn", "man", "tfn+man"):
         assert chosen(1, negatives=negatives).negatives == negatives
+    assert chosen(3, negatives="tfn+man").negatives_beam == 10
 
 
-def test_a_cost_left_to_the_data_falls_with_rows_a_feature():
+def noisy_problem(noise: float, n_rows: int = 800) -> tuple[Rows, sp.csr_matrix]:
+    """Three labels, each decided by two of forty features, and by chance in a share of the rows."""
     rng = np.random.default_rng(0)
-    tree = LabelTree.flat(3)
-    for n_rows, n_features, cost in ((40, 30, 1.0), (400, 10, 0.25), (400, 50, 0.5)):
-        X = sp.csr_matrix(rng.random((n_rows, n_features), np.float32))
-        Y = sp.csr_matrix((rng.random((n_rows, 3)) < 0.4).astype(np.float32))
-        same = [train(Rows.of(X), Y, tree, LinearConfig(cost=one), SEARCH) for one in (0.0, cost)]
-        assert same_levels(*same)
+    X = (rng.random((n_rows, 40)) < 0.2) * rng.random((n_rows, 40))
+    Y = np.stack([X[:, 2 * label] + X[:, 2 * label + 1] > 0.3 for label in range(3)], axis=1)
+    Y ^= rng.random(Y.shape) < noise
+    return Rows.of(sp.csr_matrix(X.astype(np.float32))), sp.csr_matrix(Y.astype(np.float32))
+
+
+def test_a_cost_left_to_the_data_is_smaller_where_labels_are_noisy():
+    def chosen(noise: float, **given: Any) -> float:
+        rows, Y = noisy_problem(noise)
+        return settle(rows, Y, LabelTree.flat(3), LinearConfig(**given), SEARCH).cost
+
+    assert 0.25 <= chosen(0.3) < chosen(0.0) == 1.0
+    assert 0.25 <= chosen(0.3, loss="logistic") <= 1.0
+    assert chosen(0.3) == chosen(0.3)
+    assert chosen(0.3, cost=3.0) == 3.0
+
+
+def test_the_cost_is_chosen_by_the_loss_on_held_out_rows(monkeypatch):
+    rows, Y = noisy_problem(0.2)
+    tree, config = LabelTree.flat(3), LinearConfig(**EXACT | {"cost": 0.0, "cost_positive": 2.0, "bias": 0.7})
+    found: list[np.ndarray] = []
+    monkeypatch.setattr(choose, "lowest", lambda losses: found.append(losses) or 1.0)
+    settle(rows, Y, tree, config, SEARCH, seed=5)
+    held_out = np.random.default_rng([5, 0]).random(len(rows)) < 0.2
+    X = np.column_stack([rows.sparse.toarray(), np.full(len(rows), config.bias)])
+    expected = []
+    for cost in choose.COSTS:
+        loss = 0.0
+        for label in range(3):
+            y = np.where(Y.toarray()[:, label] > 0, 1.0, -1.0)
+            costs = np.where(y > 0, 2.0, 1.0)
+            w = reference.solve(X[~held_out], y[~held_out], cost * costs[~held_out], False)
+            loss += (costs * np.maximum(0.0, 1.0 - y * (X @ w)) ** 2)[held_out].sum()
+        expected.append(loss)
+    np.testing.assert_allclose(found[0], expected, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    "Y", [np.zeros((4, 3)), np.array([[1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])], ids=["no labels", "one"]
+)
+def test_a_cost_is_found_for_hardly_any_data(Y):
+    rows = Rows.of(sp.csr_matrix(np.eye(4, dtype=np.float32)))
+    for tree in (LabelTree.flat(3), LabelTree.from_groups([[0, 1], [2]])):
+        assert settle(rows, sp.csr_matrix(Y.astype(np.float32)), tree, LinearConfig(), SEARCH).cost == 1.0
+    rows, Y = noisy_problem(0.3, n_rows=100)
+    assert settle(rows, Y, LabelTree.flat(3), LinearConfig(), SEARCH).cost == 1.0
 
 
 def test_without_parents_there_are_no_wrong_ones():
-    assert settle(sp.csr_matrix(np.eye(3)), LabelTree.flat(3), LinearConfig(), SearchConfig()).negatives == "tfn"
+    rows, Y = Rows.of(sp.csr_matrix(np.eye(3, dtype=np.float32))), sp.csr_matrix(np.eye(3, dtype=np.float32))
+    assert settle(rows, Y, LabelTree.flat(3), LinearConfig(), SearchConfig()).negatives == "tfn"
 
 
 def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
@@ -336,7 +380,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(small, tmp_path, monkeypatc
 
 
 def test_a_memory_bound_holds_and_changes_nothing(wide, monkeypatch):
-    plain, sizes, lock = fit._train_chunk, [], threading.Lock()
+    plain, sizes, lock = fit.train_chunk, [], threading.Lock()
     held = {"now": 0, "most": 0}
 
     def watched(problem: Any, job: Any, *rest: Any) -> Level:
@@ -350,7 +394,7 @@ def test_a_memory_bound_holds_and_changes_nothing(wide, monkeypatch):
             with lock:
                 held["now"] -= job.bytes
 
-    monkeypatch.setattr(fit, "_train_chunk", watched)
+    monkeypatch.setattr(fit, "train_chunk", watched)
     free = trained(wide, threads=4)
     bound = 1.3 * max(sizes)
     assert sum(sorted(sizes)[-2:]) > bound  # two large ones do not fit together

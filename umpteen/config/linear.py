@@ -57,8 +57,8 @@ class LinearConfig(Checked):
     loss: str = option("squared-hinge", "squared-hinge or logistic", choices=("squared-hinge", "logistic"))
     cost: float = option(
         0.0,
-        "weight of the loss against the norm of the weights (C); 0 is 1, and less (down to 0.25) for nodes with "
-        "more than four rows per feature, where the solver needs many sweeps with 1",
+        "weight of the loss against the norm of the weights (C); 0 chooses one between 0.25 and 1 by the loss on "
+        "held-out rows of a sample of the labels",
         low=0.0,
     )
     cost_positive: float = option(1.0, "extra weight of positive rows (Cp)", low=0.0)
@@ -70,13 +70,18 @@ class LinearConfig(Checked):
     negatives: str = option(
         "auto",
         "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both; "
-        "auto is tfn+man, or tfn where that would be more than four times as many rows",
+        "auto is tfn+man where rows have labels under 2.5 parents or more on average, and tfn otherwise",
         choices=("auto", "tfn", "man", "tfn+man"),
     )
     negatives_at: str = option(
         "leaf", "levels that use the predicted parents of man: leaf or all", choices=("leaf", "all")
     )
-    negatives_beam: int = option(0, "predicted parents per text for man; 0 means search.beam", low=0)
+    negatives_beam: int = option(
+        0,
+        "predicted parents per text for man; 0 means search.beam, and at most 2.5 for each parent that rows have "
+        "labels under if negatives is auto",
+        low=0,
+    )
     relevance: str = option(
         "none",
         "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",

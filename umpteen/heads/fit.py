@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,28 +20,16 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.heads.choose import settle
+from umpteen.heads.chunk import Chunk, Group, Job, Problem, by_column, targets_of, train_chunk
 from umpteen.heads.linear import LinearTree
 from umpteen.heads.pack import Level
-from umpteen.kernels import LANES, lazy
+from umpteen.kernels import LANES
 from umpteen.store import Checkpoint
-from umpteen.tree import LabelTree, relevance
+from umpteen.tree import LabelTree
 
 _SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
-_MANY_ROWS, _LEAST_COST = 4.0, 0.25  # rows a feature from which ``linear.cost = 0`` falls, and how far
 _NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node that no row carries: it ranks last
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One level to train: rows, targets and mask by node, and how."""
-
-    rows: Rows
-    targets: sp.csc_matrix  # (rows, nodes), values are relevance
-    mask: sp.csc_matrix | None  # (rows, parents); None lets every row through (the root)
-    starts: np.ndarray
-    config: LinearConfig
-    seed: int
 
 
 def train(
@@ -57,7 +45,7 @@ def train(
     checkpoint: Checkpoint | None = None,
 ) -> list[Level]:
     """Train every level of a tree; finished levels are taken from the checkpoint."""
-    config = settle(Y, tree, config, search)
+    config = settle(rows, Y, tree, config, search, seed=seed, threads=threads)
     levels: list[Level] = []
     for wave in _waves(tree, config, resumable=checkpoint is not None):
         stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
@@ -68,7 +56,7 @@ def train(
         problems = [
             Problem(
                 rows,
-                _targets(tree, Y, number, config),
+                targets_of(tree, Y, number, config),
                 _mask(rows, tree, Y, number, levels, config, search, threads),
                 tree.starts[number],
                 config if number == tree.n_levels - 1 else replace(config, eps=config.eps * _INNER_EPS),
@@ -106,35 +94,24 @@ def train_levels(
     budget = _Budget(config.memory_gb * 1e9)
     shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
-    whole = _Chunk.whole(rows) if any(job.rows is None for _, job in jobs) else None
+    whole = Chunk.whole(rows) if any(job.rows is None for _, job in jobs) else None
     costs = [job.cost for _, job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
-    def task(i: int) -> list[_Group]:
+    def task(i: int) -> list[Group]:
         number, job = jobs[i]
         with budget.hold(job.bytes), scratch.borrow() as (local, where):
-            chunk = whole if job.rows is None else _Chunk.copied(rows, job.rows, local)
-            return _train_chunk(problems[number], job, chunk, where)
+            chunk = whole if job.rows is None else Chunk.copied(rows, job.rows, local)
+            return train_chunk(problems[number], job, chunk, where)
 
     parts = run(task, len(jobs), threads=threads, order=order, weights=costs, stage=stage, progress=progress)
-    done: list[list[_Group]] = [[] for _ in problems]
+    done: list[list[Group]] = [[] for _ in problems]
     for (number, _), groups in zip(jobs, parts, strict=True):
         done[number] += groups
     return [_gathered(problem, groups) for problem, groups in zip(problems, done, strict=True)]
 
 
-@dataclass
-class _Group:
-    """The weights of up to LANES trained nodes; a lane is a node's distance from the first."""
-
-    first: int
-    bias: np.ndarray
-    features: np.ndarray
-    lanes: np.ndarray
-    values: np.ndarray
-
-
-def _gathered(problem: Problem, groups: list[_Group]) -> Level:
+def _gathered(problem: Problem, groups: list[Group]) -> Level:
     """Put a level together from its groups; of a node that no row carries nothing is known."""
     never = _NEVER[problem.config.loss]
     bias = np.full(int(problem.starts[-1]), never, np.float32)
@@ -151,18 +128,7 @@ def _gathered(problem: Problem, groups: list[_Group]) -> Level:
     return Level(level.features[kept], level.nodes[kept], level.values[kept], bias)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Children first..last of a parent, over some rows."""
-
-    first: int
-    last: int
-    rows: np.ndarray | None  # None: all rows, used in place
-    cost: int
-    bytes: int
-
-
-def _jobs(problem: Problem, threads: int) -> list[_Job]:
+def _jobs(problem: Problem, threads: int) -> list[Job]:
     """Cut a level into jobs: one per chunk, or one per sixteen children where chunks are few."""
     rows, starts = problem.rows, problem.starts
     nonzeros = np.diff(rows.indptr)
@@ -184,7 +150,7 @@ def _jobs(problem: Problem, threads: int) -> list[_Job]:
         for low in range(first, last, step):
             high = min(low + step, last)
             cost = (work + n) * -(-(high - low) // LANES)
-            jobs.append(_Job(low, high, chunk, cost, _bytes_of(rows, n, work, copied=chunk is not None)))
+            jobs.append(Job(low, high, chunk, cost, _bytes_of(rows, n, work, copied=chunk is not None)))
     return _fit_memory(jobs, problem)
 
 
@@ -194,7 +160,7 @@ def _bytes_of(rows: Rows, n: int, work: int, *, copied: bool) -> int:
     return (work * _SPARSE_BYTES if copied else 0) + 4 * LANES * (n_features + n)
 
 
-def _fit_memory(jobs: list[_Job], problem: Problem) -> list[_Job]:
+def _fit_memory(jobs: list[Job], problem: Problem) -> list[Job]:
     """Refuse a bound that the largest single job breaks: no schedule can keep it."""
     bound = problem.config.memory_gb * 1e9
     most = max((job.bytes for job in jobs), default=0)
@@ -206,114 +172,12 @@ def _fit_memory(jobs: list[_Job], problem: Problem) -> list[_Job]:
     return jobs
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """The rows of a chunk as the solver wants them; ``sums`` and ``length`` start it off."""
-
-    rows: np.ndarray
-    sparse: tuple[np.ndarray, np.ndarray, np.ndarray]
-    square: np.ndarray
-    private: np.ndarray
-    alone: tuple[np.ndarray, ...]
-    features: np.ndarray
-    sums: np.ndarray
-    length: float
-
-    @classmethod
-    def whole(cls, rows: Rows) -> _Chunk:
-        """Take all rows where they are."""
-        ptr, _, values = rows.triplet
-        square, private = np.empty(len(rows), np.float32), np.zeros(len(rows), np.float32)
-        lazy.solve.row_squares(ptr, values, rows.dense, square)
-        alone = (np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        every = np.arange(len(rows), dtype=np.int32)
-        return cls._of(rows, every, rows.triplet, square, private, alone, np.arange(rows.n_sparse, dtype=np.int32))
-
-    @classmethod
-    def copied(cls, rows: Rows, some: np.ndarray, local: np.ndarray) -> _Chunk:
-        """Copy some rows, their features numbered anew; features of a single row are set apart."""
-        ptr, ids, values, features, square, private, *alone = lazy.solve.gather(some, *rows.triplet, local)
-        if rows.n_dense:
-            square += rows.dense_squares[some]
-        return cls._of(rows, some, (ptr, ids, values), square, private, tuple(alone), features)
-
-    @classmethod
-    def _of(
-        cls,
-        rows: Rows,
-        some: np.ndarray,
-        sparse: tuple[np.ndarray, np.ndarray, np.ndarray],
-        square: np.ndarray,
-        private: np.ndarray,
-        alone: tuple[np.ndarray, ...],
-        features: np.ndarray,
-    ) -> _Chunk:
-        if rows.n_dense:
-            features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
-        sums = np.zeros(len(features), np.float32)
-        length = lazy.solve.sum_features(*sparse, private, rows.dense, some, sums)
-        return cls(some, sparse, square, private, alone, features, sums, length)
-
-
-def _drained(groups: list[_Group], name: str, kind: type) -> np.ndarray:
+def _drained(groups: list[Group], name: str, kind: type) -> np.ndarray:
     """Join an array of all groups and let theirs go: at no time is more than one of the arrays held twice."""
     joined = np.concatenate([np.empty(0, kind), *(getattr(group, name) for group in groups)])
     for group in groups:
         setattr(group, name, np.empty(0, kind))
     return joined
-
-
-def _train_chunk(problem: Problem, job: _Job, chunk: _Chunk, where: np.ndarray) -> list[_Group]:
-    kernel, rows, config = lazy.solve, problem.rows, problem.config
-    dense_ids = np.arange(rows.n_dense, dtype=np.int32)
-    targets = problem.targets
-    cost = config.cost or _cost(len(chunk.rows), len(chunk.features) + len(chunk.alone[1]))
-    logistic, negative_cost = config.loss == "logistic", np.float32(cost * config.cost_negative)
-    groups = []
-    for first in range(job.first, job.last, LANES):
-        last = min(first + LANES, job.last)
-        positive_ptr, lanes, relevances = kernel.positives(
-            targets.indptr, targets.indices, targets.data, first, last, chunk.rows, where
-        )
-        weights = np.zeros((len(chunk.features), LANES), np.float32)
-        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk.rows), LANES), np.float32)
-        if not logistic and negative_cost > 0:
-            kernel.start(
-                *chunk.sparse, rows.dense, dense_ids, chunk.rows, positive_ptr, lanes, last - first, negative_cost,
-                np.float32(config.bias), chunk.sums, chunk.length, weights, bias_weights, beta,
-            )  # fmt: skip
-        kernel.solve(
-            *chunk.sparse, chunk.square, chunk.private, rows.dense, dense_ids, chunk.rows,
-            positive_ptr, lanes, relevances * np.float32(cost * config.cost_positive),
-            last - first, negative_cost, np.float32(config.bias), logistic,
-            np.float32(config.eps), config.max_iter, problem.seed + first,
-            weights, bias_weights, beta,
-        )  # fmt: skip
-        found = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
-        groups.append(_Group(first, bias_weights[: last - first] * config.bias, *found))
-    return groups
-
-
-def _cost(n_rows: int, n_features: int) -> float:
-    """Return the cost of a chunk if it is left to the data: 1, less from four rows a feature on.
-
-    There the rows decide the weights nearly alone, so the cost changes little in them, while coordinate descent
-    needs the more sweeps the larger it is.
-
-    Examples
-    --------
-    >>> _cost(1_000, 20_000), _cost(8_000, 1_000), _cost(20_000, 500)
-    (1.0, 0.5, 0.25)
-    """
-    return min(1.0, max(_LEAST_COST, _MANY_ROWS * n_features / max(n_rows, 1)))
-
-
-def _targets(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:
-    if config.relevance == "none":
-        lifted = tree.lift(Y, level)
-    else:
-        lifted = relevance(tree, Y, level, normalize=config.relevance == "induce-l1")
-    return _columns(lifted)
 
 
 def _mask(
@@ -331,29 +195,20 @@ def _mask(
         return None
     lifted = tree.lift(Y, level - 1)
     if not _predicts(tree, level, config):
-        return _columns(lifted)
+        return by_column(lifted)
     matcher = LinearTree.pack(levels, tree, rows.n_features, search, threads=threads)
     beam = matcher.topk(rows, config.negatives_beam, threads=threads)
     predicted = beam.to_csr(tree.sizes[level - 1])
     predicted.data[:] = 1.0  # a score may be zero, or cancel a one in the sum below
     if config.negatives == "man":
-        return _columns(predicted)
-    return _columns(lifted + predicted)
+        return by_column(predicted)
+    return by_column(lifted + predicted)
 
 
 def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
     """Say whether a level's mask holds predictions of the level above."""
     is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
     return level > 0 and is_asked and "man" in config.negatives
-
-
-def _columns(matrix: sp.csr_matrix) -> sp.csc_matrix:
-    """Column access with the integer types kernels take."""
-    columns = matrix.tocsc()
-    columns.sort_indices()
-    columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
-    columns.data = columns.data.astype(np.float32)
-    return columns
 
 
 class _Budget:

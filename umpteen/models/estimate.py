@@ -200,11 +200,11 @@ def _work(n_rows: int, n_labels: int, labels_per_row: float, config: ModelConfig
         visited = min(labels_per_row, n_nodes)
     if n_nodes == 1:
         return n_rows * -(-n_labels // LANES), 0.0
-    negatives, beam = config.linear.negatives, config.linear.negatives_beam or config.search.beam
+    negatives, beam = config.linear.negatives, config.search.beam
     if negatives == "auto":
-        negatives = negatives_for(n_nodes, visited, beam)
+        negatives, beam = negatives_for(visited, beam)
     if "man" in negatives:
-        visited = max(visited, min(beam, n_nodes))
+        visited = max(visited, min(config.linear.negatives_beam or beam, n_nodes))
     steps += n_rows * visited * -(-n_labels // (n_nodes * LANES))
     return steps, n_rows * visited / n_nodes
 

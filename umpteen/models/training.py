@@ -54,7 +54,7 @@ class Training:
         seed = config.seed + _SEED_STEP * number
         stages, progress = self._stages(number), self._named(number)
         tree = self.given if self.given is not None else kept_tree(stages, lambda: self._build(seed, progress))
-        linear = settle(self.targets, tree, linear, config.search)
+        linear = settle(rows, self.targets, tree, linear, config.search, seed=seed, threads=threads)
         levels = train(
             rows, self.targets, tree, linear, config.search,
             seed=seed, threads=threads, progress=progress, checkpoint=stages,

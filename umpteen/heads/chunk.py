@@ -1,0 +1,145 @@
+"""One chunk of a level, a parent and its children: its rows as the solver wants them, and its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import LinearConfig
+from umpteen.data.rows import Rows
+from umpteen.kernels import LANES, lazy
+from umpteen.tree import LabelTree, relevance
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One level to train: rows, targets and mask by node, and how."""
+
+    rows: Rows
+    targets: sp.csc_matrix  # (rows, nodes), values are relevance
+    mask: sp.csc_matrix | None  # (rows, parents); None lets every row through (the root)
+    starts: np.ndarray
+    config: LinearConfig
+    seed: int
+
+
+def targets_of(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:
+    """Return which rows carry which nodes of a level; values are relevance."""
+    if config.relevance == "none":
+        lifted = tree.lift(Y, level)
+    else:
+        lifted = relevance(tree, Y, level, normalize=config.relevance == "induce-l1")
+    return by_column(lifted)
+
+
+def by_column(matrix: sp.csr_matrix) -> sp.csc_matrix:
+    """Column access with the integer types kernels take."""
+    columns = matrix.tocsc()
+    columns.sort_indices()
+    columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
+    columns.data = columns.data.astype(np.float32)
+    return columns
+
+
+@dataclass(frozen=True)
+class Job:
+    """Children first..last of a parent, over some rows."""
+
+    first: int
+    last: int
+    rows: np.ndarray | None  # None: all rows, used in place
+    cost: int
+    bytes: int
+
+
+@dataclass
+class Group:
+    """The weights of up to LANES trained nodes; a lane is a node's distance from the first."""
+
+    first: int
+    bias: np.ndarray
+    features: np.ndarray
+    lanes: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows of a chunk as the solver wants them; ``sums`` and ``length`` start it off."""
+
+    rows: np.ndarray
+    sparse: tuple[np.ndarray, np.ndarray, np.ndarray]
+    square: np.ndarray
+    private: np.ndarray
+    alone: tuple[np.ndarray, ...]
+    features: np.ndarray
+    sums: np.ndarray
+    length: float
+
+    @classmethod
+    def whole(cls, rows: Rows) -> Chunk:
+        """Take all rows where they are."""
+        ptr, _, values = rows.triplet
+        square, private = np.empty(len(rows), np.float32), np.zeros(len(rows), np.float32)
+        lazy.solve.row_squares(ptr, values, rows.dense, square)
+        alone = (np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        every = np.arange(len(rows), dtype=np.int32)
+        return cls._of(rows, every, rows.triplet, square, private, alone, np.arange(rows.n_sparse, dtype=np.int32))
+
+    @classmethod
+    def copied(cls, rows: Rows, some: np.ndarray, local: np.ndarray) -> Chunk:
+        """Copy some rows, their features numbered anew; features of a single row are set apart."""
+        ptr, ids, values, features, square, private, *alone = lazy.solve.gather(some, *rows.triplet, local)
+        if rows.n_dense:
+            square += rows.dense_squares[some]
+        return cls._of(rows, some, (ptr, ids, values), square, private, tuple(alone), features)
+
+    @classmethod
+    def _of(
+        cls,
+        rows: Rows,
+        some: np.ndarray,
+        sparse: tuple[np.ndarray, np.ndarray, np.ndarray],
+        square: np.ndarray,
+        private: np.ndarray,
+        alone: tuple[np.ndarray, ...],
+        features: np.ndarray,
+    ) -> Chunk:
+        if rows.n_dense:
+            features = np.concatenate([features, np.arange(rows.n_sparse, rows.n_features, dtype=np.int32)])
+        sums = np.zeros(len(features), np.float32)
+        length = lazy.solve.sum_features(*sparse, private, rows.dense, some, sums)
+        return cls(some, sparse, square, private, alone, features, sums, length)
+
+
+def train_chunk(problem: Problem, job: Job, chunk: Chunk, where: np.ndarray) -> list[Group]:
+    """Train a job's nodes; ``where`` is one zeroed int32 for each of all rows and is left zeroed."""
+    kernel, rows, config = lazy.solve, problem.rows, problem.config
+    dense_ids = np.arange(rows.n_dense, dtype=np.int32)
+    targets = problem.targets
+    logistic, negative_cost = config.loss == "logistic", np.float32(config.cost * config.cost_negative)
+    groups = []
+    for first in range(job.first, job.last, LANES):
+        last = min(first + LANES, job.last)
+        positive_ptr, lanes, relevances = kernel.positives(
+            targets.indptr, targets.indices, targets.data, first, last, chunk.rows, where
+        )
+        weights = np.zeros((len(chunk.features), LANES), np.float32)
+        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk.rows), LANES), np.float32)
+        if not logistic and negative_cost > 0:
+            kernel.start(
+                *chunk.sparse, rows.dense, dense_ids, chunk.rows, positive_ptr, lanes, last - first, negative_cost,
+                np.float32(config.bias), chunk.sums, chunk.length, weights, bias_weights, beta,
+            )  # fmt: skip
+        kernel.solve(
+            *chunk.sparse, chunk.square, chunk.private, rows.dense, dense_ids, chunk.rows,
+            positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
+            last - first, negative_cost, np.float32(config.bias), logistic,
+            np.float32(config.eps), config.max_iter, problem.seed + first,
+            weights, bias_weights, beta,
+        )  # fmt: skip
+        found = kernel.extract(chunk.features, weights, beta, *chunk.alone, last - first, config.threshold)
+        groups.append(Group(first, bias_weights[: last - first] * config.bias, *found))
+    return groups
