@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,10 @@ FLOOR |= {"attentionxml": 85.0, "xml-cnn": 60.0}  # and these only vectors of wo
 
 
 def same(one: TopK, two: TopK) -> None:
-    """Check that two answers are equal to the last bit."""
+    """Check that two answers are equal to the last bit; on a GPU sums have no fixed order, so but for rounding."""
+    if find_spec("torch") and import_module("torch").cuda.is_available():
+        alike(one, two)
+        return
     np.testing.assert_array_equal(one.labels, two.labels)
     np.testing.assert_array_equal(one.scores, two.scores)
 

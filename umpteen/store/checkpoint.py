@@ -104,8 +104,8 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Remove the stages that were saved under this key, and the folders that were made for them, if empty."""
-        if self.folder.is_dir():
-            with locked(self.folder):
+        with locked(self.folder) as is_held:
+            if is_held:
                 self._journal.settle()
         for folder in reversed(self._places):
             _unmake(folder)
@@ -126,8 +126,11 @@ class Checkpoint:
     def _made(self) -> Iterator[None]:
         """Hold the lock of the folder, which is made if it is not there: another run may be removing it."""
         for _ in range(_MANY_TRIES):
-            for folder in self._places:
-                _make(folder)
+            try:
+                for number, folder in enumerate(self._places):
+                    _make(folder, parents=number == 0)
+            except FileNotFoundError:  # the folder above is gone again
+                continue
             with ExitStack() as lock:
                 if lock.enter_context(locked(self.folder)):
                     yield
@@ -163,10 +166,10 @@ class Run:
             part.clear()
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, *, parents: bool) -> None:
     """Make a folder, and note in it that it was made here."""
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=parents)
     except FileExistsError:
         return
     with suppress(OSError):
@@ -175,13 +178,14 @@ def _make(folder: Path) -> None:
 
 def _unmake(folder: Path) -> None:
     """Remove a folder that was made here if nothing else is in it."""
-    with suppress(OSError), locked(folder):  # nobody is about to write there
+    with suppress(OSError), locked(folder) as is_held:  # nobody is about to write there
         for _ in range(_MANY_TRIES):
-            if os.listdir(folder) != [_MADE]:
+            if not is_held or os.listdir(folder) != [_MADE]:
                 return
             os.unlink(folder / _MADE)
             try:
                 folder.rmdir()
+                return
             except OSError:  # another run has begun to use it, and may have finished without seeing the note
                 (folder / _MADE).touch()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +26,10 @@ def check_output(path: str | os.PathLike[str]) -> None:
     """Refuse a place that cannot take a model: somebody else's folder, a file, a place nobody may write to."""
     folder = Path(path)
     with _explained("a model cannot be saved in", folder):
-        if folder.is_dir():
+        is_folder = _is_folder(folder)
+        if is_folder:
             _refuse_foreign(folder)
-        elif folder.exists():
+        elif is_folder is not None:
             raise BadInput(f"a model is saved as a folder, but '{folder}' is a file; choose another name")
         _check_writable("a model cannot be saved in", folder)
 
@@ -42,9 +44,17 @@ def check_checkpoint(
         _refuse_nested(folder, places[1:], Path(output))
     for place in places:
         with _explained("stages cannot be kept in", place):
-            if place.exists() and not place.is_dir():
+            if _is_folder(place) is False:
                 raise BadInput(f"stages are kept in a folder, but '{place}' is a file; choose another name")
             _check_writable("stages cannot be kept in", place)
+
+
+def _is_folder(path: Path) -> bool | None:
+    """Say whether a folder is there, None if there is nothing; asked once, as another process may make it meanwhile."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a NUL character is told of later
+        return None
 
 
 def _refuse_nested(folder: Path, stages: Iterable[Path], output: Path) -> None:
