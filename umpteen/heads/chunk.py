@@ -120,19 +120,23 @@ def train_chunk(problem: Problem, job: Job, chunk: Chunk, where: np.ndarray) -> 
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets
     logistic, negative_cost = config.loss == "logistic", np.float32(config.cost * config.cost_negative)
+    has_start = not logistic and negative_cost > 0
+    shapes = (len(chunk.features), LANES), LANES, (len(chunk.rows), LANES)
+    weights, bias_weights, beta = (np.empty(shape, np.float32) for shape in shapes)
     groups = []
     for first in range(job.first, job.last, LANES):
         last = min(first + LANES, job.last)
         positive_ptr, lanes, relevances = kernel.positives(
             targets.indptr, targets.indices, targets.data, first, last, chunk.rows, where
         )
-        weights = np.zeros((len(chunk.features), LANES), np.float32)
-        bias_weights, beta = np.zeros(LANES, np.float32), np.zeros((len(chunk.rows), LANES), np.float32)
-        if not logistic and negative_cost > 0:
+        if has_start:
             kernel.start(
                 *chunk.sparse, rows.dense, dense_ids, chunk.rows, positive_ptr, lanes, last - first, negative_cost,
                 np.float32(config.bias), chunk.sums, chunk.length, weights, bias_weights, beta,
             )  # fmt: skip
+        else:
+            for array in (weights, bias_weights, beta):
+                array.fill(0.0)
         kernel.solve(
             *chunk.sparse, chunk.square, chunk.private, rows.dense, dense_ids, chunk.rows,
             positive_ptr, lanes, relevances * np.float32(config.cost * config.cost_positive),
