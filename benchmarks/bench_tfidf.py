@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from benchmarks import report
 from umpteen import XRLinear
 from umpteen.data import read_pair
+from umpteen.data.tfidf import Tfidf
 from umpteen.engine import n_threads
-from umpteen.features.tfidf import Tfidf
 
 MARKERS = ("<!-- tfidf:begin -->", "<!-- tfidf:end -->")
 Transform = Callable[[list[str]], sp.csr_matrix]

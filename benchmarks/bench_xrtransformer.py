@@ -27,8 +27,8 @@ from benchmarks.prepare import plain, scale_rows
 from umpteen.cli.demo import neural_settings
 from umpteen.config import TfidfConfig
 from umpteen.data import load_demo
-from umpteen.features.locate import locate
-from umpteen.features.tfidf import Tfidf
+from umpteen.data.locate import locate
+from umpteen.data.tfidf import Tfidf
 
 Row = dict[str, Any]
 

@@ -20,10 +20,10 @@ import transformers
 
 import umpteen
 from umpteen.config import EncoderConfig, FinetuneConfig
-from umpteen.features.encoder import Encoder
-from umpteen.features.tokens import Tokens
+from umpteen.data.tokens import Tokens
 from umpteen.models import create
-from umpteen.train import Finetuning
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.resolutions import Finetuning
 from umpteen.tree import LabelTree
 
 SHAPES = {  # layers, width, heads, tokens, texts a step

@@ -19,9 +19,9 @@ import torch
 import umpteen
 from umpteen.config import LinearConfig, SearchConfig, TfidfConfig
 from umpteen.data.rows import Rows
-from umpteen.features.tfidf import Tfidf
-from umpteen.heads import newton
-from umpteen.heads.fit import train
+from umpteen.data.tfidf import Tfidf
+from umpteen.linear.fit import train
+from umpteen.neural import newton
 from umpteen.tree import LabelTree
 
 _DIM, _WEIGHT = 384, 0.4  # of the dense block

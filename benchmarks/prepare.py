@@ -18,7 +18,7 @@ from scipy import sparse
 from benchmarks.plan import TFIDF, DatasetPlan
 from umpteen.config import TfidfConfig
 from umpteen.data import read
-from umpteen.features.tfidf import Tfidf
+from umpteen.data.tfidf import Tfidf
 
 PARTS = ("X.trn", "Y.trn", "X.tst", "Y.tst")
 

@@ -30,7 +30,7 @@ _HOMES = {
     "read": "umpteen.data",
     "load_demo": "umpteen.data",
     "TopK": "umpteen.shortlist",
-    "Tfidf": "umpteen.features.tfidf",
+    "Tfidf": "umpteen.data.tfidf",
     "LabelTree": "umpteen.tree",
     "evaluate": "umpteen.metrics",
 }

@@ -122,7 +122,7 @@ def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
 def test_the_width_of_vectors_is_that_of_the_network(
     recipe: str, settings: dict[str, Any], made: Made, encoder_folder: Path
 ) -> None:
-    from umpteen.models.footprint import table_size, vector_width
+    from umpteen.models.gpu_memory import table_size, vector_width
 
     settings = settings | {"net.epochs": 0.0, "encoder.name": str(encoder_folder), "encoder.tokens": 16, "threads": 1}
     model = create(recipe, settings).fit(made.texts, made.lists)
@@ -135,7 +135,7 @@ def test_the_width_of_vectors_is_that_of_the_network(
 
 @pytest.mark.parametrize(("pooling", "n_states"), [("mean", 1), ("mean@6+12", 13)])
 def test_states_that_are_read_at_the_end_are_counted(made: Made, pooling: str, n_states: int) -> None:
-    from umpteen.models.footprint import Encoder, footprint
+    from umpteen.models.gpu_memory import Encoder, footprint
 
     settings = {"net.pooling": pooling, "net.kind": "full", "net.begin": "texts", "net.batch_size": 1}
     config = create("full", settings | {"encoder.name": "some/model"}).config
@@ -193,7 +193,7 @@ def test_an_encoder_in_a_folder_is_looked_at(made: Made, tmp_path: Path) -> None
 
 
 def test_without_torch_a_cpu_is_assumed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
+    monkeypatch.setitem(sys.modules, "umpteen.neural.encoder", None)
     assert on_cpu(made, encoder__device="auto") == on_cpu(made)
 
 
@@ -228,9 +228,9 @@ def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, monkeyp
 @pytest.mark.parametrize("recipe", ["lightxml", "cascadexml"])
 def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int, encoder_folder: Path) -> None:
     """Weights, gradients and an optimiser's two averages, or weights and one number a row."""
-    from umpteen.features.encoder import Encoder
-    from umpteen.models.footprint import scorers
-    from umpteen.nets import Network
+    from umpteen.models.gpu_memory import scorers
+    from umpteen.neural.encoder import Encoder
+    from umpteen.neural.network import Network
 
     settings = {"net.levels": (6,), "net.few_labels": 0, "net.by_row": by_row, "net.batch_size": 1}
     model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.tokens": 16})

@@ -18,10 +18,9 @@ import umpteen, umpteen.kernels
 def compiled():
     found = {}
     for module in pkgutil.iter_modules(umpteen.kernels.__path__):
-        if module.name != "reference":
-            for name, value in vars(importlib.import_module(f"umpteen.kernels.{module.name}")).items():
-                if hasattr(value, "signatures") and value.py_func.__module__.endswith(module.name):
-                    found[f"{module.name}.{name}"] = [str(signature) for signature in value.signatures]
+        for name, value in vars(importlib.import_module(f"umpteen.kernels.{module.name}")).items():
+            if hasattr(value, "signatures") and value.py_func.__module__.endswith(module.name):
+                found[f"{module.name}.{name}"] = [str(signature) for signature in value.signatures]
     return found
 """
 

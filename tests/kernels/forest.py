@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from tests import reference
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
-from umpteen.heads import Level, LinearTree, pack
-from umpteen.kernels import reference
+from umpteen.linear import Level, LinearTree, pack
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 

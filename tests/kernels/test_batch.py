@@ -21,8 +21,9 @@ from forest import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import reference
 from umpteen.data.rows import Rows
-from umpteen.kernels import batch, reference
+from umpteen.kernels import batch
 from umpteen.kernels.lanes import LANES
 
 precisions = st.sampled_from(["float32", "float16", "int8"])

@@ -9,9 +9,10 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests import reference
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import normalize_rows
-from umpteen.kernels import cluster, reference
+from umpteen.kernels import cluster
 from umpteen.kernels.lanes import LANES
 
 

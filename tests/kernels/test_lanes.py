@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from umpteen.heads import fit
-from umpteen.kernels import batch, lanes, reference
+from tests import reference
+from umpteen.kernels import batch, lanes
 from umpteen.kernels.lanes import LANES
+from umpteen.linear import fit
 
 spans = st.tuples(st.integers(0, 3), st.integers(0, 21))  # every remainder of the unrolled loop
 

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from umpteen.kernels import layout, reference
+from tests import reference
+from umpteen.kernels import layout
 from umpteen.kernels.lanes import LANES
 
 NOTHING = np.empty(0, np.int32)

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from umpteen.kernels import reference, row
+from tests import reference
+from umpteen.kernels import row
 
 values = st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, np.nan, np.inf, -np.inf])
 entries = st.lists(st.tuples(st.integers(-1, 8), values), max_size=6)

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests import reference
 from umpteen.data.rows import Rows
-from umpteen.kernels import reference, solve
+from umpteen.kernels import solve
 from umpteen.kernels.lanes import LANES
 
 NOTHING = np.zeros((1, 0), np.float32)

@@ -10,9 +10,10 @@ from compiled import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import reference
 from umpteen.config import TfidfConfig
-from umpteen.features.vocabulary import CASE_EXCEPTIONS, Splitter, character_tables, encode, make_slots
-from umpteen.kernels import reference, text, vocabulary
+from umpteen.data.vocabulary import CASE_EXCEPTIONS, Splitter, character_tables, encode, make_slots
+from umpteen.kernels import text, vocabulary
 
 LETTERS = "aaabBc_1 9  \n\té ßÀжЯσςΣİ日本のK\u0301\u2003🙂𝔸\x00'-."
 lower_text, sort_pairs = compiled(text.lower_text), compiled(vocabulary.sort_pairs)

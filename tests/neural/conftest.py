@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from umpteen.config import EncoderConfig
-from umpteen.features.encoder import Encoder
+from umpteen.neural.encoder import Encoder
 
 N_TOPICS, PER_TOPIC = 4, 5
 N_LABELS = N_TOPICS * PER_TOPIC

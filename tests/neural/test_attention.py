@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from umpteen.features.attention import given_mask, use_given_masks
+from umpteen.neural.attention import given_mask, use_given_masks
 
 _SMALL = {
     "hidden_size": 32,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from umpteen.config import EncoderConfig
+from umpteen.data.locate import locate
+from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
-from umpteen.features.encoder import Encoder, FlatTokens, explained_memory, on_threads
-from umpteen.features.locate import locate
-from umpteen.features.tokens import Tokens, by_budget, training_batches
+from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads
 
 
 def load(folder: Path, **settings: Any) -> Encoder:

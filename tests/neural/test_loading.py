@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import umpteen
-from umpteen.features.encoder import Encoder
-from umpteen.nets import Network
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.network import Network
 from umpteen.store import Run
 
 from .conftest import make_corpus

@@ -15,13 +15,15 @@ from torch.nn import functional as F
 
 import umpteen
 from umpteen.config import EncoderConfig, NetConfig
-from umpteen.features.encoder import Encoder
 from umpteen.models import create
-from umpteen.nets import Cascade, Full, Network, full
-from umpteen.nets.best import best
-from umpteen.nets.cascade import child_table
-from umpteen.train.course import _Average
-from umpteen.train.rows import DeviceRows
+from umpteen.neural import full
+from umpteen.neural.cascade import Cascade, child_table
+from umpteen.neural.device_rows import DeviceRows
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.full import Full
+from umpteen.neural.network import Network
+from umpteen.neural.stable_topk import stable_topk
+from umpteen.neural.trainer import _Average
 from umpteen.tree import LabelTree
 
 from .conftest import KINDS, make_corpus
@@ -168,7 +170,7 @@ def test_only_allowed_labels_are_found() -> None:
 @given(st.integers(1, 90), st.integers(1, 4), st.integers(1, 60), st.integers(0, 10**6))
 def test_the_first_of_those_that_tie_are_the_best(n: int, n_values: int, k: int, seed: int) -> None:
     scores = np.random.default_rng(seed).integers(0, n_values, (3, n)).astype(np.float32)
-    found, columns = best(torch.from_numpy(scores), k)
+    found, columns = stable_topk(torch.from_numpy(scores), k)
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(columns.numpy(), expected)
     np.testing.assert_array_equal(found.numpy(), np.take_along_axis(scores, expected, axis=1))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from umpteen.config import LinearConfig
 from umpteen.data.rows import Rows
-from umpteen.heads import newton
-from umpteen.heads.fit import Problem, train_levels
+from umpteen.linear.fit import Problem, train_levels
+from umpteen.neural import newton
 
 
 def problem(n: int, d: int, n_labels: int, seed: int) -> tuple[np.ndarray, sp.csr_matrix]:

@@ -62,7 +62,7 @@ for module in {WITH_TORCH}:
 print(json.dumps(found))
 """
     found = json.loads(fresh(code).stdout)
-    assert "umpteen.features.encoder" in found
+    assert "umpteen.neural.encoder" in found
     assert found == dict.fromkeys(WITH_TORCH, "passive")
 
 
@@ -86,7 +86,7 @@ umpteen.XRLinear(threads=1).fit(["red apple", "green pear"], [["red"], ["green"]
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 def test_the_library_that_torch_loads_follows() -> None:
-    done = fresh(f"import umpteen.features.encoder\n{SHOW}", OMP_DISPLAY_ENV="true")
+    done = fresh(f"import umpteen.neural.encoder\n{SHOW}", OMP_DISPLAY_ENV="true")
     assert json.loads(done.stdout) == PASSIVE
     told = re.findall(r"OMP_WAIT_POLICY ?= ?'(\w+)'", done.stderr)  # by the library itself, where it is GNU's or LLVM's
     assert set(told) <= {"PASSIVE"}

@@ -11,10 +11,10 @@ import torch
 
 import umpteen
 from umpteen.config import NetConfig
-from umpteen.features.encoder import Encoder
-from umpteen.nets import Network
-from umpteen.nets.readers import Convolved, Recurrent, States
-from umpteen.nets.scorers import Attention, Scorer
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.network import Network
+from umpteen.neural.readers import Convolved, Recurrent, States
+from umpteen.neural.scorers import Attention, Scorer
 from umpteen.tree import LabelTree
 
 from .conftest import make_corpus
@@ -202,6 +202,6 @@ def test_shortlist_recall_is_the_share_of_true_nodes_below_the_beam(encoder_fold
 
 
 def _batch(network: Network, tokens: Any) -> Any:
-    from umpteen.features.encoder import FlatTokens
+    from umpteen.neural.encoder import FlatTokens
 
     return FlatTokens(tokens, network.encoder.device, network.encoder.pad).batch(np.array([0]))

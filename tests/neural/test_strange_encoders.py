@@ -21,9 +21,9 @@ import umpteen
 from umpteen.cli import app
 from umpteen.config import EncoderConfig
 from umpteen.errors import BadInput, BadModelFile, UmpteenError
-from umpteen.features import encoder as room
-from umpteen.features.encoder import Encoder
 from umpteen.models.folder import SavedEncoder
+from umpteen.neural import encoder as room
+from umpteen.neural.encoder import Encoder
 
 from .conftest import make_corpus
 

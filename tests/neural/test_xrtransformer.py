@@ -15,7 +15,7 @@ import umpteen
 from umpteen import XRLinear, XRTransformer
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput, MissingExtra
-from umpteen.features.encoder import Encoder
+from umpteen.neural.encoder import Encoder
 
 from .conftest import make_corpus
 
@@ -154,7 +154,7 @@ def test_empty_and_long_texts_are_read(make: Any, corpus: Any) -> None:
 def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "umpteen.features.encoder", None)
+    monkeypatch.setitem(sys.modules, "umpteen.neural.encoder", None)
     with pytest.raises(MissingExtra, match=r"pip install 'umpteen\[transformers\]'"):
         make().fit(corpus[0], corpus[1])
 
@@ -164,7 +164,7 @@ def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: p
 
 def test_an_encoder_that_does_not_help_is_left_out(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts say it all in words that occur, and the encoder learns nothing: tf-idf wins on held-out texts."""
-    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
     texts, lists, _ = make_corpus(400, seed=3)
     frozen = FINETUNE | {"epochs": (0.0,), "bootstrap": False, "held_out": 0.25}
     model = make(finetune=frozen, encoder=dict(make().encoder, tokens=4)).fit(texts, lists)
@@ -176,24 +176,24 @@ def test_an_encoder_that_does_not_help_is_left_out(make: Any, monkeypatch: pytes
 
 def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the words of a new text never occurred, so only what the encoder has learned of its topic is left."""
-    from umpteen.models import weighing
+    from umpteen.models import fusion
 
-    monkeypatch.setattr("umpteen.train.levels._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
     tried: list[float] = []
-    ranked = weighing._ranked
+    ranked = fusion._ranked
 
     def watched(features: Any, E: np.ndarray, weight: float, *rest: Any) -> Any:
         tried.append(weight)
         return ranked(features, E, weight, *rest)
 
-    monkeypatch.setattr(weighing, "_ranked", watched)
+    monkeypatch.setattr(fusion, "_ranked", watched)
     texts, lists, _ = make_corpus(400, seed=4)
     blind = {"max_features": 2}  # tf-idf that knows two words
     model = make(finetune=FINETUNE | {"held_out": 0.25}, tfidf=blind).fit(texts, lists)
-    assert tuple(tried) == weighing._WEIGHTS
+    assert tuple(tried) == fusion._WEIGHTS
     assert model.neural_ is not None
-    assert model.config_.embedding_weight in weighing._WEIGHTS[1:]
-    assert model.config_.head_weight in weighing._SHARES
+    assert model.config_.embedding_weight in fusion._WEIGHTS[1:]
+    assert model.config_.head_weight in fusion._SHARES
 
 
 @pytest.mark.parametrize(("weight", "lengths"), [(0.5, (1.0, 0.5)), (1.0, (1.0, 1.0)), (4.0, (0.25, 1.0))])

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 
 import umpteen
 from umpteen.config import SearchConfig
+from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadConfig, BadInput, BadModelFile
-from umpteen.features.tfidf import Tfidf
-from umpteen.heads import DenseHead, Level, LinearTree
-from umpteen.heads.check import check_dense, check_packed
+from umpteen.linear import DenseHead, Level, LinearTree
+from umpteen.linear.check import check_dense, check_packed
 from umpteen.tree import LabelTree
 
 N_FEATURES = 30
@@ -98,7 +98,7 @@ def test_arrays_of_another_number_of_features_are_refused(head: LinearTree) -> N
 
 def test_large_levels_are_checked_by_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     head = make_head()
-    monkeypatch.setattr("umpteen.heads.check._PER_TASK", 100)
+    monkeypatch.setattr("umpteen.linear.check._PER_TASK", 100)
     check_packed(head.arrays, head.tree, N_FEATURES)
     changed = head.arrays["local"].copy()
     changed[-1] = 255

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests import reference
 from umpteen.errors import BadConfig, BadInput
-from umpteen.kernels import rank, reference
+from umpteen.kernels import rank
 from umpteen.models.ensemble_rules import RULES, merge
 from umpteen.shortlist import TopK
 

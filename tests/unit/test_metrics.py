@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_matrix
 
+from tests import reference
 from umpteen.errors import BadInput
-from umpteen.kernels import rank, reference
+from umpteen.kernels import rank
 from umpteen.metrics import PROPENSITY, Metrics, evaluate, inverse_propensity
 from umpteen.shortlist import TopK
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_matrix
 
+from tests import reference
 from umpteen.errors import BadInput
-from umpteen.kernels import reference
 from umpteen.shortlist import TopK
 
 # Few distinct values, so that ties, zeros and negative zeros are common.

@@ -35,7 +35,7 @@ from umpteen.store import atomic_write, fingerprint
 
 if TYPE_CHECKING:
     from umpteen.models.estimate import Estimate
-    from umpteen.models.inputs import Targets
+    from umpteen.models.targets import Targets
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on

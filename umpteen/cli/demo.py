@@ -14,8 +14,8 @@ from typing import Any
 from umpteen.cli.benchmark import measure, own_settings
 from umpteen.cli.terminal import Terminal, printable
 from umpteen.data import Dataset, load_demo
+from umpteen.data.locate import MINILM
 from umpteen.engine import Progress, silent
-from umpteen.features.locate import MINILM
 from umpteen.store import check_output
 
 LINEAR, NEURAL = "xr-linear", "xr-transformer"

@@ -30,8 +30,8 @@ def train(
 ) -> None:
     """Train a model on the train split of ``data`` and save it in ``output``."""
     from umpteen.models import create
+    from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
-    from umpteen.models.training import check_places
 
     model = create(recipe, settings)  # a wrong setting is told before anything is read
     for key, why in model.config.idle.items():

@@ -28,19 +28,19 @@ from umpteen.config import (
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
-from umpteen.features.tfidf import Tfidf
-from umpteen.heads import LinearTree
 from umpteen.kernels import ahead
+from umpteen.linear import LinearTree
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
-from umpteen.models.answers import Answers
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
-from umpteen.models.inputs import Targets, is_texts, read_targets, readable
+from umpteen.models.predictor import Answers
+from umpteen.models.ranker import Training, begin_run
 from umpteen.models.sklearn import Contract
-from umpteen.models.training import Training, begin_run
+from umpteen.models.targets import Targets, is_texts, read_targets, readable
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from umpteen.data.labels import Labels
 from umpteen.errors import BadInput
-from umpteen.models.answers import Answers
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
-from umpteen.models.inputs import Targets, readable
+from umpteen.models.predictor import Answers
+from umpteen.models.targets import Targets, readable
 from umpteen.shortlist import TopK, check_k
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from umpteen import store
 from umpteen.config import EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.data.labels import Labels
+from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
-from umpteen.features.tfidf import Tfidf
-from umpteen.heads import DenseHead, LinearTree
-from umpteen.heads.check import check_dense, check_packed
-from umpteen.models.inputs import Targets
-from umpteen.models.training import tree_arrays, tree_from
+from umpteen.linear import DenseHead, LinearTree
+from umpteen.linear.check import check_dense, check_packed
+from umpteen.models.ranker import tree_arrays, tree_from
+from umpteen.models.targets import Targets
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
@@ -139,7 +139,7 @@ class SavedNet:
 
     def _load(self) -> Any:
         encoder = self.encoder.get()
-        from umpteen.nets import Network
+        from umpteen.neural.network import Network
 
         network = Network(encoder, self.tree, self.config.net)
         network.load(self.arrays)
@@ -152,10 +152,10 @@ class SavedNet:
 def encoders() -> Any:
     """Return the room of encoders, or say what is missing."""
     try:
-        import umpteen.features.encoder
+        import umpteen.neural.encoder
     except ImportError:
         raise MissingExtra("torch", "transformers", "an encoder") from None
-    return umpteen.features.encoder
+    return umpteen.neural.encoder
 
 
 def write(path: str | os.PathLike[str], parts: Parts) -> None:

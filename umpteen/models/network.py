@@ -24,10 +24,9 @@ from umpteen.config import (
 )  # fmt: skip
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
-from umpteen.features.pooling import Pooling
-from umpteen.features.tokens import Tokens
 from umpteen.models.base import (
     beam_for_wanted,
     check_names,
@@ -38,11 +37,11 @@ from umpteen.models.base import (
     reach_of_wanted,
     widened,
 )
-from umpteen.models.encoded import EncodedModel
+from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
-from umpteen.models.inputs import Targets
-from umpteen.models.training import (
+from umpteen.models.fusion import USUAL
+from umpteen.models.ranker import (
     Training,
     clustered,
     kept_tree,
@@ -50,7 +49,7 @@ from umpteen.models.training import (
     settled_net,
     uses_words,
 )  # fmt: skip
-from umpteen.models.weighing import USUAL
+from umpteen.models.targets import Targets
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
@@ -123,7 +122,7 @@ class NetModel(EncodedModel):
             encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
             if config.net.reader == "layers":
                 for spec in config.net.poolings:
-                    Pooling.parse(spec, encoder.n_layers, setting="net.pooling")
+                    room.Pooling.parse(spec, encoder.n_layers, setting="net.pooling")
             else:
                 encoder = encoder.shallow()
                 config = replace(config, encoder=encoder.config)
@@ -159,8 +158,8 @@ class NetModel(EncodedModel):
         given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
-        from umpteen.nets import Network
-        from umpteen.train import Course
+        from umpteen.neural.network import Network
+        from umpteen.neural.trainer import Trainer
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         stages = self._stages(checkpoint, ("net",), encoder, tokens, *decisive, tree=given)
@@ -172,15 +171,15 @@ class NetModel(EncodedModel):
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
             if level is not None:
                 network.module.learn(level)
-            course = Course(
+            trainer = Trainer(
                 network.module, encoder, tokens, truth, config.net, network.reader_parameters, seed=config.seed,
                 checkpoint=stages, progress=progress, stage=stage,
                 chosen=network.choose(tokens, level, progress=progress) if level else None,
             )  # fmt: skip
-            if not course.is_kept:
+            if not trainer.has_state:
                 network.begin(tokens, truth, level, progress=progress)
-            course.run()
-            reports.append(course.report)
+            trainer.run()
+            reports.append(trainer.report)
         network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
         network.load(network.arrays())  # predict with the numbers that are saved
         self.course_ = reports

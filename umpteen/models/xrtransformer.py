@@ -24,23 +24,23 @@ from umpteen.config import (
     TreeConfig,
 )  # fmt: skip
 from umpteen.data.rows import Rows
+from umpteen.data.tfidf import Tfidf
+from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput
-from umpteen.features.tfidf import Tfidf
-from umpteen.features.tokens import Tokens
-from umpteen.heads import DenseHead
+from umpteen.linear import DenseHead
 from umpteen.models.base import check_trainable, fit_words
-from umpteen.models.encoded import EncodedModel
+from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
-from umpteen.models.training import clustered, kept_tree
-from umpteen.models.weighing import USUAL, choose
+from umpteen.models.fusion import USUAL, choose
+from umpteen.models.ranker import clustered, kept_tree
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, pifa, resolutions
 
 if TYPE_CHECKING:
-    from umpteen.train import Finetuning
+    from umpteen.neural.resolutions import Finetuning
 
 
 class XRTransformer(EncodedModel):
@@ -210,7 +210,7 @@ def _finetuning(
     progress: Progress, stages: Checkpoint | None,
 ) -> Finetuning:  # fmt: skip
     """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
-    from umpteen.train import Finetuning
+    from umpteen.neural.resolutions import Finetuning
 
     tree = kept_tree(stages, lambda: preliminary_tree(features, matrix, config, progress))
     return Finetuning(encoder, tokens, matrix, tree, config.finetune, config.seed, stages, progress)

@@ -1,0 +1,116 @@
+"""Where scorers begin: linear discriminants, against the formula in plain numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umpteen
+from umpteen.config import FEW_TEXTS, NetConfig
+from umpteen.neural.lda_init import Covariance, Whitening, discriminants
+
+from .conftest import make_corpus
+
+shapes = st.tuples(st.integers(2, 30), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6))
+
+
+def made(n_texts: int, width: int, n_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw vectors that lie away from zero, and which of them belong to which node."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(2.0, rng.uniform(0.5, 3.0, width), (n_texts, width)), rng.random((n_texts, n_nodes)) < 0.4
+
+
+def settled(X: np.ndarray) -> Whitening:
+    """Measure vectors in two batches."""
+    spread, standard = Covariance(X.shape[1], torch.device("cpu")), Whitening(X.shape[1])
+    for part in np.array_split(X, 2):
+        spread.add(torch.from_numpy(part).float())
+    standard.fit(spread)
+    return standard
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes)
+def test_scores_are_those_of_linear_discriminants(shape: Any) -> None:
+    X, Y = made(*shape)
+    mean, covariance = X.mean(axis=0), np.cov(X.T, bias=True).reshape(X.shape[1], -1)
+    ridge = 0.3 * np.trace(covariance) / X.shape[1] + 1e-3 * (X**2).mean()
+    inverse = np.linalg.inv(covariance + ridge * np.eye(X.shape[1]))
+    counts = Y.sum(axis=0)
+    away = (Y.T @ X - counts[:, None] * mean) / (counts + 2.0)[:, None]  # nodes begin with two texts like all others
+    expected = 0.3 * ((X - mean) @ inverse @ away.T - 0.5 * np.einsum("ij,jk,ik->i", away, inverse, away))
+
+    standard = settled(X)
+    z, weight = standard(torch.from_numpy(X)), torch.zeros(Y.shape[1], X.shape[1])
+    text, node = (torch.from_numpy(part) for part in np.nonzero(Y))
+    weight.index_add_(0, node, z[text])
+    offset = discriminants(weight, torch.from_numpy(counts).float())
+    np.testing.assert_allclose((z @ weight.T + offset).numpy(), expected, rtol=2e-2, atol=2e-2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(shapes)
+def test_standard_vectors_lie_around_zero_and_differ_most_in_the_first_direction(shape: Any) -> None:
+    X, _ = made(*shape)
+    z = settled(X)(torch.from_numpy(X)).numpy()
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-3)
+    covariance = np.cov(z.T, bias=True).reshape(X.shape[1], -1)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-2)
+    assert (np.diff(np.diag(covariance)) < 1e-2).all()
+    assert (np.diag(covariance) < 1.0).all()
+
+
+def test_texts_that_do_not_differ_are_not_blown_up() -> None:
+    X = np.full((10, 3), 5.0) + 1e-6 * np.arange(30).reshape(10, 3)
+    assert float(settled(X).turn.abs().max()) < 100
+
+
+@pytest.mark.parametrize("recipe", [umpteen.LightXML, umpteen.CascadeXML, umpteen.FullHead])
+def test_what_texts_have_in_common_says_much_before_anything_is_learned(recipe: Any, encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(300)
+    more = {} if recipe is umpteen.FullHead else {"levels": (4,), "few_labels": 0}
+    found = {}
+    for begin in ("texts", "shares"):
+        net = {"epochs": 0.0, "pooling": "mean", "begin": begin, **more}
+        model = recipe(encoder={"name": str(encoder_folder), "tokens": 16, "device": "cpu"}, net=net, threads=1)
+        found[begin] = model.fit(texts[:240], lists[:240]).evaluate(texts[240:], lists[240:])["P@1"]
+    assert found["texts"] > max(40.0, 2 * found["shares"])
+
+
+def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:
+    assert NetConfig().settled(FEW_TEXTS - 0.1).begin == "texts"
+    assert NetConfig().settled(FEW_TEXTS).begin == "shares"
+    assert NetConfig(begin="texts").settled(1_000).begin == "texts"
+    texts, lists, _ = make_corpus(60)
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    net = {"epochs": 0.0, "pooling": "mean"}
+    for labels, begin in ((lists, "shares"), ([[str(number)] for number in range(60)], "texts")):
+        model = umpteen.FullHead(encoder=encoder, net=net, threads=1).fit(texts, labels)
+        assert model.config_.net.begin == begin  # what was chosen is kept with the model
+
+
+@pytest.mark.parametrize("order", ["at-once", "one-reader", "own-reader"])
+def test_scorers_begin_once(order: str, encoder_folder: Path, tmp_path: Path) -> None:
+    texts, lists, _ = make_corpus(64)
+    net = {
+        "levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean", "order": order, "few_labels": 0,
+        "begin": "texts",
+    }  # fmt: skip
+    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    stages: list[str] = []
+
+    def note(stage: str, done: int, total: int) -> None:
+        if done == total:
+            stages.append(stage)
+
+    umpteen.LightXML(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=note)
+    assert stages.count("first scorers") == (1 if order == "at-once" else 2)  # anew for a level that learns by itself
+    stages.clear()
+    umpteen.LightXML(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=note)
+    assert "first scorers" not in stages  # what was learned is taken up

@@ -1,0 +1,298 @@
+"""Recursive fine-tuning: masks, relevance, first scorers, learning, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from umpteen.config import EncoderConfig, FinetuneConfig
+from umpteen.neural import newton
+from umpteen.neural.device_rows import DeviceRows
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.losses import LOSSES, weighted
+from umpteen.neural.resolutions import Finetuning, _scores
+from umpteen.store import Checkpoint
+from umpteen.tree import LabelTree, resolutions
+
+from .conftest import N_LABELS, PER_TOPIC
+
+TREE = LabelTree.from_groups([list(range(first, first + PER_TOPIC)) for first in range(0, N_LABELS, PER_TOPIC)])
+QUICK = FinetuneConfig(epochs=(2.0, 3.0), batch_size=16, rate=1e-3, head_rate=1e-2, negatives_beam=2)
+
+
+def finetuning(encoder: Encoder, corpus: Any, config: FinetuneConfig = QUICK, **more: Any) -> Finetuning:
+    texts, _, Y = corpus
+    return Finetuning(encoder, encoder.tokenize(texts), Y, TREE, config, **more)
+
+
+# Masks and relevance
+
+
+def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus)
+    E = encoder.embed(run.tokens)
+    torch.manual_seed(1)
+    above = torch.nn.Linear(encoder.dim, TREE.sizes[0])
+    found = run._alive(1, E, above).toarray()
+    scores = E * np.sqrt(encoder.dim) @ above.weight.detach().numpy().T + above.bias.detach().numpy()
+    predicted = np.zeros_like(scores)
+    np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, : QUICK.negatives_beam], 1.0, axis=1)
+    C = np.zeros((N_LABELS, TREE.sizes[0]))
+    C[np.arange(N_LABELS), TREE.node_of(0)] = 1.0
+    true = (run.Y.toarray() @ C > 0).astype(float)
+    np.testing.assert_array_equal(found, np.maximum(true, predicted))
+
+
+@pytest.mark.parametrize("negatives", ["tfn", "all"])
+def test_other_masks(encoder: Encoder, corpus: Any, negatives: str) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(negatives=negatives))
+    alive = run._alive(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
+    if negatives == "all":
+        assert alive is None
+    else:
+        np.testing.assert_array_equal(alive.toarray(), TREE.lift(run.Y, 0).toarray())
+
+
+def test_the_loss_is_the_one_of_equation_9() -> None:
+    """Worked by hand: a text with labels 0, 1 (one cluster) and 3 (another), three clusters, the last one masked."""
+    R = torch.tensor([[2 / 3, 1 / 3, 0.0]])
+    scores = torch.tensor([[0.5, -1.0, 3.0]])
+    alive = torch.tensor([[1.0, 1.0, 0.0]])
+    expected = 2 / 3 * 0.5**2 + 1 / 3 * 2.0**2
+    assert float(weighted("squared-hinge", scores, R, alive, 0.1)) == pytest.approx(expected)
+    everywhere = expected + 0.1 * 4.0**2
+    assert float(weighted("squared-hinge", scores, R, None, 0.1)) == pytest.approx(everywhere)
+
+
+def test_the_three_losses() -> None:
+    scores, positive = torch.tensor([0.5, 0.5, 3.0]), torch.tensor([True, False, True])
+    assert LOSSES["squared-hinge"](scores, positive).tolist() == [0.25, 2.25, 0.0]
+    assert LOSSES["hinge"](scores, positive).tolist() == [0.5, 1.5, 0.0]
+    bce = torch.nn.functional.binary_cross_entropy_with_logits(scores, positive.float(), reduction="none")
+    torch.testing.assert_close(LOSSES["bce"](scores, positive), bce)
+
+
+def test_sparse_rows_become_dense_ones_on_a_device() -> None:
+    matrix = sp.random(30, 12, 0.2, random_state=0, format="csr", dtype=np.float32)
+    rows = np.array([3, 0, 29, 3])
+    found = DeviceRows(matrix, torch.device("cpu")).dense(rows)
+    np.testing.assert_array_equal(found.numpy(), matrix[rows].toarray())
+
+
+# First scorers
+
+
+def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus)
+    E, R = encoder.embed(run.tokens), run._relevance(1)
+    alive = run._alive(1, E, torch.nn.Linear(encoder.dim, TREE.sizes[0]))
+    head = torch.nn.Linear(encoder.dim, N_LABELS)
+    run._start(head, 1, E, R, alive)
+    scores = next(_scores(E, head))
+    for parent in range(TREE.sizes[0]):
+        rows = np.flatnonzero(alive.toarray()[:, parent])
+        some = slice(int(TREE.starts[1][parent]), int(TREE.starts[1][parent + 1]))
+        X = torch.from_numpy(np.hstack([E[rows], np.ones((len(rows), 1), np.float32)]))
+        weight = torch.from_numpy(R[rows][:, some].toarray())
+        W = newton.solve(X, weight > 0, torch.where(weight > 0, weight, 1.0))
+        torch.testing.assert_close(scores[rows][:, some], X @ W, atol=1e-3, rtol=1e-3)
+
+
+# Resolutions
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "settings", "expected"),
+    [
+        (4_193, {}, (65, 4_193)),
+        (20, {"branching": 4}, (5, 20)),
+        (20, {}, (20,)),
+        (2_812_281, {"levels": (128, 2_048, 32_768)}, (128, 2_048, 32_768)),
+        (30_938, {"levels": (128, 2_048)}, (128, 2_048, 30_938)),
+    ],
+)
+def test_resolutions_grow_by_a_factor(n_labels: int, settings: dict[str, Any], expected: tuple[int, ...]) -> None:
+    assert resolutions(n_labels, FinetuneConfig(**settings)) == expected
+
+
+# Learning
+
+
+def quality(E: np.ndarray, Y: sp.csr_matrix) -> float:
+    """How often the nearest other text shares a label: better embeddings, better neighbours."""
+    near = E @ E.T
+    np.fill_diagonal(near, -1)
+    labels = Y.toarray()
+    return float((labels * labels[near.argmax(axis=1)]).max(axis=1).mean())
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: Any, loss: str) -> None:
+    config = FinetuneConfig(epochs=(6.0, 8.0), batch_size=16, rate=1e-3, head_rate=1e-2, loss=loss)
+    run = finetuning(encoder, corpus, config)
+    before = quality(encoder.embed(run.tokens), run.Y)
+    after = quality(run.embeddings(), run.Y)
+    assert after > before + 0.1
+    assert [step.nodes for step in run.report] == [4, 20]
+
+
+def test_the_same_seed_gives_the_same_embeddings(encoder_folder: Path, corpus: Any) -> None:
+    def once(seed: int) -> np.ndarray:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        return finetuning(encoder, corpus, seed=seed).embeddings()
+
+    np.testing.assert_array_equal(once(1), once(1))
+    assert np.abs(once(1) - once(2)).max() > 1e-3
+
+
+def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
+    def make(**more: Any) -> Finetuning:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        return finetuning(encoder, corpus, **more)
+
+    expected = make().embeddings()
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes" and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
+    resumed = make(checkpoint=Checkpoint(tmp_path, "key"))
+    np.testing.assert_array_equal(resumed.embeddings(), expected)
+    assert [step.nodes for step in resumed.report] == [4, 20]  # the first resolution came from the checkpoint
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.25])
+def test_a_resolution_goes_on_after_its_last_epoch(
+    encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float
+) -> None:
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.loop._LOOK_EVERY", 1)
+    config = FinetuneConfig(epochs=(0.5, 3.0), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=held_out, dropout=0.2)
+    seen: list[int] = []
+
+    def make(**more: Any) -> Finetuning:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        return finetuning(encoder, corpus, config, **more)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes" and done > total // 2:
+            raise KeyboardInterrupt
+
+    def note(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes":
+            seen.append(done)
+
+    whole = make()
+    expected = whole.embeddings()
+    with pytest.raises(KeyboardInterrupt):
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
+    resumed = make(checkpoint=Checkpoint(tmp_path, "key"), progress=note)
+    np.testing.assert_array_equal(resumed.embeddings(), expected)
+    assert seen[0] == -(-len(resumed.kept) // 16)  # one epoch was done
+    assert [step[:3] for step in resumed.report] == [step[:3] for step in whole.report]
+    assert not list(tmp_path.glob("*underway*"))
+
+
+def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) -> None:
+    """A step cut into many pieces for a small GPU ends where the whole step ends."""
+
+    def once(batch_tokens: int) -> np.ndarray:
+        config = EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu", batch_tokens=batch_tokens)
+        plain = FinetuneConfig(epochs=(1.0, 1.0), batch_size=16, rate=1e-4, dropout=0.0)
+        return finetuning(Encoder.load(config), corpus, plain).embeddings()
+
+    np.testing.assert_allclose(once(48), once(100_000), atol=2e-3)
+
+
+def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any) -> None:
+    def once(recompute: bool) -> np.ndarray:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        config = FinetuneConfig(epochs=(1.0, 1.0), batch_size=16, rate=1e-4, recompute=recompute)
+        return finetuning(encoder, corpus, config).embeddings()
+
+    np.testing.assert_allclose(once(True), once(False), atol=1e-4)
+
+
+def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    config = FinetuneConfig(epochs=(20.0,), batch_size=16, rate=0.0, head_rate=0.0, held_out=0.25, patience=2)
+    run = finetuning(encoder, corpus, config)
+    run.embeddings()
+    per_epoch = -(-len(run.kept) // 16)
+    assert len(run.held) == len(run.tokens) // 4
+    assert not set(run.held) & set(run.kept)
+    assert [step.steps for step in run.report] == [3 * per_epoch] * 2  # nothing is learned, so two epochs are waited
+
+
+@pytest.mark.parametrize(("epochs", "looks"), [(0.5, 1), (1.5, 2), (2.0, 2)])
+def test_an_epoch_that_is_not_whole_is_looked_at(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch, epochs: float, looks: int
+) -> None:
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    looked: list[float] = []
+
+    def better_and_better(watch: Any) -> float:
+        looked.append(float(watch.head.weight.detach().sum()))
+        return float(len(looked))
+
+    monkeypatch.setattr("umpteen.neural.resolutions._EarlyStop._quality", better_and_better)
+    config = FinetuneConfig(epochs=(0.0, epochs), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=0.25)
+    run = finetuning(encoder, corpus, config)
+    run.embeddings()
+    assert len(looked) == looks
+    assert float(run.head.weight.detach().sum()) == looked[-1]  # the last state was the best
+
+
+def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    solved = newton.solve_level
+    seen = []
+
+    def watched(X: torch.Tensor, R: sp.csr_matrix, alive: Any, *rest: Any, **more: Any) -> torch.Tensor:
+        seen.append((len(X), R.shape[0], None if alive is None else alive.shape[0]))
+        return solved(X, R, alive, *rest, **more)
+
+    monkeypatch.setattr(newton, "solve_level", watched)
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run.embeddings()
+    n = len(run.kept)
+    assert n < len(run.tokens)
+    assert seen == [(n, n, None), (n, n, n)]
+
+
+def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), max_nodes=TREE.sizes[0] - 1))
+    run.embeddings()
+    assert [step.nodes for step in run.report] == [TREE.sizes[0]]
+
+
+def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run.embeddings()
+    assert len(run.held) == 0
+    assert len(run.kept) == len(run.tokens)
+
+
+def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any) -> None:
+    run = finetuning(encoder, corpus, FinetuneConfig(cluster=PER_TOPIC, epochs=(0.2,), batch_size=16))
+    run.embeddings()
+    assert [step.nodes for step in run.report] == [TREE.sizes[0]]
+    assert run.label_scorers() is None
+
+
+def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(encoder: Encoder, corpus: Any) -> None:
+    named = FinetuneConfig(levels=(TREE.sizes[0],), cluster=PER_TOPIC, epochs=(0.2,), batch_size=16)
+    run = finetuning(encoder, corpus, named)
+    run.embeddings()
+    assert [step.nodes for step in run.report] == list(TREE.sizes)

@@ -1,0 +1,219 @@
+"""Texts to sparse rows: tf-idf over n-grams of words or characters.
+
+Terms are counted as 64-bit keys in compiled code (:mod:`umpteen.kernels.text`), so a fit takes a fraction of
+the time and memory of a dict of strings; the strings of the kept terms are found in a second pass. Any two of
+``n`` distinct terms share a key with odds of about ``n² / 2⁶⁵`` (one in 15 000 for fifty million terms); they
+would then be counted as one.
+
+Knows nothing about labels, files or what the rows are used for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from umpteen.config import TfidfConfig
+from umpteen.data.finite import is_finite
+from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
+from umpteen.engine import Progress, n_threads, silent
+from umpteen.errors import BadInput, BadModelFile, NotFitted
+from umpteen.kernels.vocabulary import weigh_texts
+
+Row = tuple[NDArray[np.int32], NDArray[np.float32]]
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+
+# What is learned, and its type. Column i: key, idf, term_bytes[term_offsets[i]:term_offsets[i + 1]].
+_ARRAYS = {"keys": "u8", "slots": "i4", "idf": "f4", "term_bytes": "u1", "term_offsets": "i8"}
+
+
+class Tfidf:
+    """Turn texts into rows of tf-idf weights.
+
+    A word is a run of two or more letters, digits or underscores. A term's weight in a text is its count
+    (``1 + ln(count)`` if ``sublinear``) times ``ln((1 + n) / (1 + df)) + 1``, where ``df`` of the ``n``
+    training texts contain it; rows are scaled to length one. Columns are ordered by their term.
+
+    Parameters
+    ----------
+    config
+        What a term is and which are kept.
+    threads
+        Threads to use; 0 means all cores. The result does not depend on it.
+
+    Examples
+    --------
+    >>> from umpteen.data.tfidf import Tfidf
+    >>> tfidf = Tfidf()
+    >>> rows = tfidf.fit_transform(["the cat sat", "the dog"])
+    >>> tfidf.terms
+    ['cat', 'cat sat', 'dog', 'sat', 'the', 'the cat', 'the dog']
+    >>> rows.shape
+    (2, 7)
+    """
+
+    def __init__(self, config: TfidfConfig | None = None, *, threads: int = 0):
+        self.config = config or TfidfConfig()
+        self.threads = threads
+        self._splitter = Splitter.of(self.config)
+        self._learned: dict[str, np.ndarray] = {}
+
+    def fit(self, texts: Iterable[str], progress: Progress = silent) -> Tfidf:
+        """Learn the terms and their weights.
+
+        ``texts`` is read twice; an iterator, which can be read only once, is held in memory as UTF-8.
+        """
+        self._fit(Texts(texts, self.config.lowercase), progress)
+        return self
+
+    def fit_transform(self, texts: Iterable[str], progress: Progress = silent) -> csr_matrix:
+        """Learn the terms and return the rows of the same texts."""
+        readable = Texts(texts, self.config.lowercase)
+        self._fit(readable, progress)
+        return self._transform(readable, self.threads, progress)
+
+    def transform(self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent) -> csr_matrix:
+        """Return one row per text: float32, indices sorted; a text without known terms is an empty row."""
+        self._fitted()
+        readable = Texts(texts, self.config.lowercase, once=True)
+        return self._transform(readable, self.threads if threads is None else threads, progress)
+
+    def transform_one(self, text: str) -> Row:
+        """Return the columns and weights of one text, the same numbers as a row of :meth:`transform`."""
+        self._fitted()
+        if not isinstance(text, str):
+            raise BadInput(f"the text is {type(text).__name__}; pass a str, use '' for an empty text")
+        data = as_bytes(text, self.config.lowercase)
+        _, *row = self._weigh(Block(np.frombuffer(data, np.uint8), np.array((0, len(data)))))
+        return row[0], row[1]
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self._fitted()["keys"].size
+
+    @functools.cached_property
+    def terms(self) -> list[str]:
+        """The term of every column."""
+        return [self.term(column) for column in range(self.n_features)]
+
+    def term(self, column: int) -> str:
+        """Return the term of one column."""
+        learned = self._fitted()
+        begin, end = learned["term_offsets"][column], learned["term_offsets"][column + 1]
+        return learned["term_bytes"][begin:end].tobytes().decode("utf-8", "surrogatepass")
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the terms in the form scikit-learn's vectorisers use."""
+        return np.array(self.terms, dtype=object)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return everything that was learned, to be stored and given to :meth:`from_arrays`."""
+        return dict(self._fitted())
+
+    @classmethod
+    def from_arrays(cls, config: TfidfConfig, arrays: Mapping[str, np.ndarray], *, threads: int = 0) -> Tfidf:
+        """Return a fitted instance; the arrays are used where they lie, read-only memory maps too."""
+        for name, kind in _ARRAYS.items():
+            if name not in arrays:
+                raise BadModelFile(f"the tf-idf part has no array '{name}'; save the model again")
+            if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != 1:
+                raise BadModelFile(f"tf-idf's '{name}' is not 1-d {np.dtype(kind)}; save the model again")
+        self = cls(config, threads=threads)
+        self._learn({name: arrays[name] for name in _ARRAYS})
+        self._check_learned()
+        return self
+
+    def _fitted(self) -> dict[str, np.ndarray]:
+        if not self._learned:
+            raise NotFitted("this Tfidf has not seen texts yet; call fit or fit_transform first")
+        return self._learned
+
+    def _learn(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take the learned arrays, read-only: one kind of array means one compiled kernel."""
+        self.__dict__.pop("terms", None)
+        for name, array in arrays.items():
+            view = np.asarray(array)[:]
+            view.setflags(write=False)
+            self._learned[name] = view
+        self._vocabulary = tuple(self._learned[name] for name in ("keys", "slots", "idf"))
+
+    def _check_learned(self) -> None:
+        """Refuse arrays that would send the kernels out of bounds, or that no fit could have left."""
+        learned = self._learned
+        n, slots, offsets = learned["keys"].size, learned["slots"], learned["term_offsets"]
+        if slots.size <= n or slots.size & (slots.size - 1) or slots.min() != -1 or slots.max() >= n:
+            raise BadModelFile(f"tf-idf arrays do not fit {n} terms; save the model again")
+        used = slots[slots >= 0]
+        if used.size != n or np.bincount(used, minlength=n).max(initial=1) != 1:
+            raise BadModelFile(f"tf-idf's 'slots' do not hold each of {n} terms once; save the model again")
+        if learned["idf"].size != n or not is_finite(learned["idf"]) or learned["idf"].min(initial=1.0) <= 0.0:
+            raise BadModelFile(f"tf-idf's 'idf' is not a positive number for each of {n} terms; save the model again")
+        if offsets.size != n + 1 or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+            raise BadModelFile(f"tf-idf strings do not fit {n} terms; save the model again")
+        if offsets[-1] != learned["term_bytes"].size or not _are_terms(learned["term_bytes"], offsets):
+            raise BadModelFile(f"tf-idf strings are not those of {n} terms; save the model again")
+
+    def _fit(self, texts: Texts, progress: Progress) -> None:
+        threads = n_threads(self.threads)
+        counted, n_texts = count_terms(texts, self._splitter, self.config, threads, progress)
+        names = name_terms(texts, self._splitter, counted.keys, threads, progress)
+        # The order of UTF-8 bytes is that of code points, which is how Python sorts strings.
+        order = np.array(sorted(range(len(names)), key=names.__getitem__))
+        keys = counted.keys[order]
+        offsets = np.zeros(keys.size + 1, np.int64)
+        np.cumsum([len(names[column]) for column in order], out=offsets[1:])
+        self._learn(
+            {
+                "keys": keys,
+                "slots": make_slots(keys),
+                "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
+                "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
+                "term_offsets": offsets,
+            }
+        )
+
+    def _transform(self, texts: Texts, threads: int, progress: Progress) -> csr_matrix:
+        parts: list[Rows] = []
+        for rows in texts.map(self._weigh, "weigh terms", n_threads(threads), progress):
+            parts += rows
+        return _stack(parts, self.n_features)
+
+    def _weigh(self, block: Block) -> Rows:
+        """Return the rows of a block as the three arrays of a CSR matrix."""
+        most = int(self._splitter.most_terms(np.diff(block.offsets)).sum())
+        indptr = np.empty(block.offsets.size, np.int64)
+        indices, data = np.empty(most, np.int32), np.empty(most, np.float32)
+        weigh_texts(*block, *self._splitter, *self._vocabulary, self.config.sublinear, indptr, indices, data)
+        n = indptr[-1]
+        return indptr, indices[:n].copy(), data[:n].copy()
+
+
+def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
+    """Say whether the bytes are UTF-8 and no term begins within a character."""
+    try:
+        text.tobytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    begins = offsets[offsets < text.size]
+    return not (text[begins] & 0xC0 == 0x80).any()
+
+
+def _stack(parts: list[Rows], n_features: int) -> csr_matrix:
+    """Join blocks of rows, letting go of each as soon as it is copied."""
+    indptr = np.concatenate([[0], *(np.diff(part[0]) for part in parts)]).astype(np.int64).cumsum()
+    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    end = indptr[-1]
+    while parts:
+        _, its_indices, its_data = parts.pop()
+        begin = end - its_data.size
+        indices[begin:end], data[begin:end] = its_indices, its_data
+        end = begin
+    matrix = csr_matrix((data, indices, indptr), shape=(indptr.size - 1, n_features))
+    matrix.has_sorted_indices = True
+    return matrix

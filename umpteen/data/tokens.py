@@ -1,0 +1,136 @@
+"""Texts as token numbers: cut once, kept flat, served in batches of equal length.
+
+Knows nothing about torch or about what a token means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from umpteen.data.vocabulary import as_text
+from umpteen.engine import Progress, silent
+
+_AT_A_TIME = 4_096  # texts handed to the tokenizer in one call
+_CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
+_POOLED = 50  # batches that are sorted by length together
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token numbers of all texts, one after the other; text i is ``ids[ptr[i]:ptr[i + 1]]``."""
+
+    ptr: np.ndarray  # int64, texts + 1
+    ids: np.ndarray  # int32
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each text."""
+        return np.diff(self.ptr)
+
+    def take(self, rows: np.ndarray) -> Tokens:
+        """Return the tokens of some texts."""
+        sizes = self.lengths[rows]
+        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
+        """Put lists of numbers one after the other."""
+        ptr = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(ids) for ids in lists], out=ptr[1:])
+        parts = [np.array(ids, np.int32) for ids in lists]
+        return cls(ptr, np.concatenate(parts) if parts else np.empty(0, np.int32))
+
+
+def set_limit(tokenizer: Any, limit: int) -> None:
+    """Let a tokenizer cut texts after ``limit`` tokens; once, for not while others are using it."""
+    tokenizer.enable_truncation(limit)
+    tokenizer.no_padding()
+
+
+def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Progress = silent) -> Tokens:
+    """Cut texts into at most ``limit`` tokens each.
+
+    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told it the limit.
+    Reading a long text to its end only to throw most of it away is what takes the time, so the tokenizer first sees
+    its beginning, and the whole text only if that was too little.
+    """
+    parts: list[Tokens] = []
+    for first in range(0, len(texts), _AT_A_TIME):
+        block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
+        progress("tokens", first, len(texts))
+        begun = [_beginning(text, _CHARACTERS * limit) for text in block]
+        found = _encoded(tokenizer, begun)
+        short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < limit]
+        for i, ids in zip(short, _encoded(tokenizer, [block[i] for i in short]), strict=True):
+            found[i] = ids
+        parts.append(Tokens.of(found))
+    progress("tokens", len(texts), len(texts))
+    sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
+    ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
+    return Tokens(np.cumsum(sizes), ids)
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Return the token numbers of some texts; half a character, which no tokenizer reads, becomes a question mark."""
+    try:
+        found = tokenizer.encode_batch_fast(texts)
+    except TypeError:
+        found = tokenizer.encode_batch_fast([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
+    return [encoded.ids for encoded in found]
+
+
+def _beginning(text: str, size: int) -> str:
+    """Cut a text between two words; one without spaces stays whole."""
+    if len(text) <= size:
+        return text
+    cut = text.rfind(" ", 0, size)
+    return text[:cut] if cut > 0 else text
+
+
+def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield every text once, in batches whose texts have about the same length, in random order."""
+    order = rng.permutation(len(lengths))
+    for first in range(0, len(order), size * _POOLED):
+        pooled = order[first : first + size * _POOLED]
+        pooled = pooled[np.argsort(lengths[pooled], kind="stable")]
+        batches = [pooled[i : i + size] for i in range(0, len(pooled), size)]
+        for i in rng.permutation(len(batches)):
+            yield batches[i]
+
+
+def endless_batches(lengths: np.ndarray, size: int, *seed: int) -> Iterator[np.ndarray]:
+    """Yield training batches of one epoch after the other, each in an order of its own."""
+    for epoch in count():
+        yield from training_batches(lengths, size, np.random.default_rng((*seed, epoch)))
+
+
+def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Yield all texts from short to long, in batches that padded hold at most ``budget`` tokens.
+
+    ``widths`` is what each text is padded to where it is the longest, its length if not given.
+
+    Examples
+    --------
+    >>> [batch.tolist() for batch in by_budget(np.array([5, 2, 9, 2]), 10)]
+    [[1, 3], [0], [2]]
+    >>> [batch.tolist() for batch in by_budget(np.array([5, 2, 9, 2]), 10, np.array([8, 8, 16, 8]))]
+    [[1], [3], [0], [2]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    wide = np.maximum((lengths if widths is None else widths)[order], 1)
+    first = 0
+    while first < len(order):
+        ahead = wide[first : first + max(budget, 1)]
+        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of a batch that ends here
+        last = first + max(1, int(np.searchsorted(held, budget, side="right")))
+        yield order[first:last]
+        first = last

@@ -1,0 +1,292 @@
+"""Which terms there are: blocks of texts, terms counted over all of them, and the strings of the kept ones.
+
+Knows n-grams and counts, nothing about weights or rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.config import TfidfConfig
+from umpteen.engine import Progress, run
+from umpteen.errors import BadInput
+from umpteen.kernels import text as text_kernels
+from umpteen.kernels import vocabulary as kernels
+
+BLOCK_CHARS = 1 << 20  # characters per task: large enough to forget the call, small enough to share out
+BLOCK_TEXTS = 1 << 14
+ROUND_BLOCKS = 32  # blocks whose terms are held at a time
+NAME_BYTES = 1 << 20  # room for strings of terms per call
+# The only characters whose lower case is not one character, or depends on the neighbours.
+CASE_EXCEPTIONS = ("\N{GREEK CAPITAL LETTER SIGMA}", "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}")
+_ANALYZERS = {"word": text_kernels.WORD, "char": text_kernels.CHAR, "char_wb": text_kernels.CHAR_WB}
+
+
+class Splitter(NamedTuple):
+    """What every kernel wants to know about splitting, in the order of its arguments."""
+
+    lower: NDArray[np.int32]  # code point -> lower case, empty to keep the case
+    kinds: NDArray[np.uint8]  # code point -> word character, white space
+    analyzer: int | None
+    shortest: int
+    longest: int
+
+    @classmethod
+    def of(cls, config: TfidfConfig) -> Splitter:
+        """Return the splitter of some settings."""
+        lower, kinds = character_tables()
+        lower = lower if config.lowercase else lower[:0]
+        return cls(lower, kinds, _ANALYZERS[config.analyzer], config.ngram_min, config.ngram_max)
+
+    def most_terms(self, n_bytes: Any) -> Any:
+        """Bound the number of terms of a text (or of each of an array of texts) of so many bytes."""
+        if self.analyzer is text_kernels.WORD:
+            n_units = n_bytes // 3 + 1
+        else:
+            n_units = n_bytes if self.analyzer == text_kernels.CHAR else 2 * n_bytes + 1
+        return n_units * np.minimum(self.longest - self.shortest + 1, n_units)  # an n-gram is no longer than its text
+
+
+class Block(NamedTuple):
+    """Some texts as UTF-8, one behind the other."""
+
+    text: NDArray[np.uint8]
+    offsets: NDArray[np.int64]  # text i lies in offsets[i] … offsets[i + 1]
+
+    @property
+    def n_texts(self) -> int:
+        """Number of texts."""
+        return self.offsets.size - 1
+
+
+@functools.cache
+def character_tables() -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Ask Python, once, for every character's lower case and whether ``\\w`` or ``\\s`` matches it."""
+    everything = np.arange(0x110000, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    kinds = np.zeros(len(everything), np.uint8)
+    for pattern, bit in ((r"\w+", text_kernels.IS_WORD), (r"\s+", text_kernels.IS_SPACE)):
+        for run_ in re.finditer(pattern, everything):
+            kinds[run_.start() : run_.end()] |= bit
+    for exception in CASE_EXCEPTIONS:
+        everything = everything.replace(exception, "-")
+    folded = np.frombuffer(everything.lower().encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int32)
+    changed = np.flatnonzero(folded != np.arange(folded.size))
+    lower = folded[: changed[-1] + 1].copy()
+    for table in (lower, kinds):
+        table.setflags(write=False)
+    return lower, kinds
+
+
+def encode(texts: list[str], lowercase: bool) -> Block:
+    """Return texts as one block of bytes; the case is folded here only where the kernel's table cannot."""
+    pieces = [as_bytes(text, lowercase) for text in texts]
+    offsets = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    return Block(np.frombuffer(b"".join(pieces), np.uint8), offsets)
+
+
+def as_text(text: Any, row: int) -> str:
+    """Return a text that is one."""
+    if not isinstance(text, str):
+        raise BadInput(f"text {row} is {type(text).__name__}; pass a str, use '' for an empty text")
+    return str(text)
+
+
+def as_bytes(text: str, lowercase: bool) -> bytes:
+    """Return one text as UTF-8."""
+    if not text.isascii() and lowercase and any(exception in text for exception in CASE_EXCEPTIONS):
+        text = text.lower()
+    return text.encode("utf-8", "surrogatepass")
+
+
+class Texts:
+    """Texts in blocks, readable more than once unless ``once``; an iterator is held as UTF-8 for that."""
+
+    def __init__(self, texts: Iterable[str], lowercase: bool, *, once: bool = False):
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise BadInput(f"texts must be a list of texts, but is one {type(texts).__name__}; pass [text]")
+        self._lowercase = lowercase
+        self._texts = texts
+        self._held: list[Block] | None = None
+        self._length = len(texts) if hasattr(texts, "__len__") else 0
+        if not once and iter(texts) is texts:
+            self._held = [encode(block, lowercase) for block in _cut(texts)]
+            self._length = sum(block.n_texts for block in self._held)
+
+    def map(self, task: Any, stage: str, threads: int, progress: Progress) -> Iterator[list[Any]]:
+        """Yield, round after round, the results of ``task(block)`` for every block in order."""
+        done = 0
+        progress(stage, done, self._length)
+        blocks = iter(_cut(self._texts) if self._held is None else self._held)
+        while batch := list(islice(blocks, ROUND_BLOCKS)):
+            results = run(lambda i, batch=batch: task(self._encoded(batch[i])), len(batch), threads=threads)
+            done += sum(block.n_texts if isinstance(block, Block) else len(block) for block in batch)
+            progress(stage, done, max(done, self._length))
+            yield results
+
+    def _encoded(self, block: list[str] | Block) -> Block:
+        return block if isinstance(block, Block) else encode(block, self._lowercase)
+
+
+def _cut(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Check that texts are texts and yield them in lists of similar size."""
+    block: list[str] = []
+    n_chars = 0
+    for row, text in enumerate(texts):
+        block.append(as_text(text, row))
+        n_chars += len(text)
+        if n_chars >= BLOCK_CHARS or len(block) >= BLOCK_TEXTS:
+            yield block
+            block, n_chars = [], 0
+    if block:
+        yield block
+
+
+class Counted(NamedTuple):
+    """The terms of the texts: equally long arrays."""
+
+    keys: NDArray[np.uint64]
+    n_texts: NDArray[np.int64]  # texts that contain the term
+    n_times: NDArray[np.int64]  # occurrences in all texts
+
+
+class _Shard:
+    """The terms whose keys begin with the same bits."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros(2 * 512, np.uint64)
+        self.used = 0
+
+    def add(self, keys: NDArray[np.uint64], counts: NDArray[np.int32], begin: int, end: int) -> None:
+        while begin < end:
+            begin, self.used = kernels.merge_terms(keys, counts, begin, end, self.table, self.used)
+            if begin < end:
+                larger = np.zeros(2 * self.table.size, np.uint64)
+                kernels.move_terms(self.table, larger)
+                self.table = larger
+
+    def terms(self) -> Counted:
+        keys, numbers = self.table[::2], self.table[1::2]
+        keys, numbers = keys[keys != 0], numbers[keys != 0]
+        n_texts = numbers >> np.uint64(kernels.COUNT_BITS)
+        n_times = numbers & np.uint64((1 << kernels.COUNT_BITS) - 1)
+        return Counted(keys, n_texts.astype(np.int64), n_times.astype(np.int64))
+
+
+class BlockTerms(NamedTuple):
+    """A block's terms, once per text, ordered by shard."""
+
+    keys: NDArray[np.uint64]
+    counts: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    n_texts: int
+
+
+def _count_block(block: Block, splitter: Splitter) -> BlockTerms:
+    """Count the terms of every text of a block."""
+    most = int(splitter.most_terms(np.diff(block.offsets)).sum())
+    keys, counts = np.empty(most, np.uint64), np.empty(most, np.int32)
+    n = text_kernels.count_texts(*block, *splitter, keys, counts)
+    terms = BlockTerms(
+        np.empty(n, np.uint64), np.empty(n, np.int32), np.empty(kernels.N_SHARDS + 1, np.int64), block.n_texts
+    )
+    kernels.partition_terms(keys, counts, n, terms.keys, terms.counts, terms.indptr)
+    return terms
+
+
+def count_terms(
+    texts: Texts, splitter: Splitter, config: TfidfConfig, threads: int, progress: Progress
+) -> tuple[Counted, int]:
+    """Count all terms; return those common enough and not too common, and the number of texts."""
+    shards = [_Shard() for _ in range(kernels.N_SHARDS)]
+    n_texts = 0
+
+    for counted in texts.map(lambda block: _count_block(block, splitter), "count terms", threads, progress):
+        n_texts += sum(terms.n_texts for terms in counted)
+
+        def merge(shard: int, counted: list[BlockTerms] = counted) -> None:
+            for terms in counted:
+                shards[shard].add(terms.keys, terms.counts, terms.indptr[shard], terms.indptr[shard + 1])
+
+        run(merge, len(shards), threads=threads)
+    if not 0 < n_texts <= kernels.MAX_TEXTS:
+        raise BadInput(f"tf-idf needs between 1 and {kernels.MAX_TEXTS} texts, but got {n_texts}")
+    if not any(shard.used for shard in shards):
+        raise BadInput(f"no {config.analyzer} n-gram in any of {n_texts} texts; pass texts with words")
+    return _frequent(shards, config, n_texts, threads), n_texts
+
+
+def _frequent(shards: list[_Shard], config: TfidfConfig, n_texts: int, threads: int) -> Counted:
+    """Empty the shards into one vocabulary within min_df and max_df, then cut it to max_features."""
+
+    def common(_: int) -> list[np.ndarray]:
+        terms = shards.pop().terms()
+        keep = (terms.n_texts >= config.min_df) & (terms.n_texts <= config.max_df * n_texts)
+        return [array[keep] for array in terms]
+
+    parts = run(common, len(shards), threads=threads)
+    terms = Counted(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    if not terms.keys.size:
+        raise BadInput(
+            f"min_df={config.min_df} and max_df={config.max_df} leave no term of {n_texts} texts; "
+            "lower min_df or raise max_df"
+        )
+    if not 0 < config.max_features < terms.keys.size:
+        return terms
+    return Counted(*(array[most_frequent(terms, config.max_features)] for array in terms))
+
+
+def most_frequent(terms: Counted, n: int) -> NDArray[np.int64]:
+    """Return the positions of the terms that occur most often; equals are taken by their key."""
+    cut = np.partition(terms.n_times, terms.n_times.size - n)[terms.n_times.size - n]
+    above, equal = np.flatnonzero(terms.n_times > cut), np.flatnonzero(terms.n_times == cut)
+    equal = equal[np.argsort(terms.keys[equal], kind="stable")][: n - above.size]
+    return np.concatenate([above, equal])
+
+
+def make_slots(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Return the table that finds the column of a key."""
+    slots = np.full(text_kernels.slots_for.py_func(keys.size), -1, np.int32)
+    kernels.fill_slots(keys, slots)
+    return slots
+
+
+def _name_block(
+    block: Block, splitter: Splitter, vocabulary: tuple[np.ndarray, ...], unnamed: NDArray[np.uint8]
+) -> list[tuple[int, bytes]]:
+    """Return column and string of every term that this block names first."""
+    found: list[tuple[int, bytes]] = []
+    row, room = 0, NAME_BYTES
+    n_left = int(np.count_nonzero(unnamed))
+    columns, ends = np.empty(n_left, np.int32), np.empty(n_left, np.int64)
+    while row < block.n_texts:
+        before, out = row, np.empty(room, np.uint8)
+        row, n = kernels.name_terms(*block, row, *splitter, *vocabulary, unnamed, columns, ends, out)
+        packed, stops = out.tobytes(), ends[:n].tolist()
+        strings = (packed[begin:end] for begin, end in zip([0, *stops], stops, strict=False))
+        found += zip(columns[:n].tolist(), strings, strict=True)
+        if row == before and not n:
+            room *= 2  # one string is longer than all the room
+    return found
+
+
+def name_terms(
+    texts: Texts, splitter: Splitter, keys: NDArray[np.uint64], threads: int, progress: Progress
+) -> list[bytes]:
+    """Read the texts again to find the strings of the kept terms."""
+    vocabulary = (keys, make_slots(keys))
+    unnamed = np.ones(keys.size, np.uint8)  # shared by the threads: two may name a term, alike
+    names: dict[int, bytes] = {}
+    task = functools.partial(_name_block, splitter=splitter, vocabulary=vocabulary, unnamed=unnamed)
+    for found in texts.map(task, "name terms", threads, progress):
+        names.update(chain.from_iterable(found))
+        if len(names) == keys.size:
+            return [names[column] for column in range(keys.size)]
+    raise BadInput("the texts differ between two readings; pass a list of texts")

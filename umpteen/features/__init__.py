@@ -1,1 +1,0 @@
-"""What a text looks like: tf-idf rows."""

@@ -1,0 +1,200 @@
+"""How trained weights are laid out for the search: by feature, in runs of siblings, in eight bits.
+
+Knows levels and trees; what is laid out is searched by ``linear.search``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from umpteen.engine import Pool, run
+from umpteen.errors import BadConfig
+from umpteen.kernels import LANES, lazy
+from umpteen.tree import LabelTree
+
+_WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
+_INT8_RANGE = 2_000.0  # an int8 code spans this ratio of magnitudes in steps of 6 %
+
+
+@dataclass(frozen=True)
+class Level:
+    """Weights of one level as they are trained: entries (feature, node, value) chunk by chunk, and biases."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("features", "nodes", "values", "bias")
+
+    features: np.ndarray
+    nodes: np.ndarray
+    values: np.ndarray
+    bias: np.ndarray
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The four arrays by name."""
+        return {name: getattr(self, name) for name in self.NAMES}
+
+
+def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int) -> dict[str, np.ndarray]:
+    """Return the arrays of ``kernels.score`` for all levels of a tree."""
+    coder = Coder.of([level.values for level in levels], weights)
+    parts: list[_Laid] = run(lambda i: _lay_out(levels[i], tree, i, n_features, coder), len(levels), threads=threads)
+    meta = np.zeros((len(levels), lazy.score.N_META), np.int64)
+    ptrs, run_ptrs = [], []
+    n_entries = n_runs = node_at = parent_at = 0
+    for number, (part, starts) in enumerate(zip(parts, tree.starts, strict=False)):
+        n_nodes, n_parents, widest = int(starts[-1]), len(starts) - 1, int(np.diff(starts).max(initial=0))
+        if part.run_ptr is not None:
+            run_ptrs.append(part.run_ptr + n_runs)
+            n_runs += len(part.run_chunk)
+        ptrs.append(part.ptr + n_entries)
+        meta[number] = (part.run_ptr is None, n_nodes, n_parents, node_at, parent_at, len(run_ptrs) - 1, widest)
+        n_entries += len(part.codes)
+        node_at += n_nodes
+        parent_at += n_parents + 1
+    return {
+        "meta": meta,
+        "children": np.concatenate(tree.starts[: len(levels)]).astype(np.int32),
+        "bias": np.concatenate([level.bias for level in levels]).astype(np.float32),
+        "ptr": _narrow(np.stack(ptrs), signed=True),
+        "run_ptr": _narrow(np.stack(run_ptrs), signed=True) if run_ptrs else np.zeros((1, 1), np.int32),
+        "run_chunk": _join([part.run_chunk for part in parts]),
+        "run_last": _join([part.run_last for part in parts]),
+        "local": _join([part.local for part in parts]),
+        "codes": np.concatenate([part.codes for part in parts]),
+        "table": coder.table,
+    }
+
+
+class _Laid(NamedTuple):
+    """One level by feature; ``run_ptr`` is None for a whole level."""
+
+    ptr: np.ndarray
+    local: np.ndarray
+    codes: np.ndarray
+    run_ptr: np.ndarray | None
+    run_chunk: np.ndarray
+    run_last: np.ndarray
+
+
+def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder) -> _Laid:
+    """Sort a level's weights by feature and, if it has many nodes, into runs."""
+    starts, none = tree.starts[number], np.empty(0, np.int32)
+    ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
+    if len(starts) == 2 or starts[-1] <= _WHOLE_BELOW:
+        return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
+    run_ptr, chunk, last, local = _split_runs(ptr, nodes, tree, number)
+    return _Laid(ptr, local, codes, run_ptr, chunk, last)
+
+
+def _split_runs(
+    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Cut the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
+    starts, parents, run_ptr = tree.starts[number], tree.parents[number], np.empty(len(ptr), np.int64)
+    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
+    found = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
+    if n_runs := lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found):
+        found = (np.empty(n_runs, of_chunks), np.empty(n_runs, of_children), np.empty(len(nodes), of_children))
+        lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found)
+    return run_ptr, *found
+
+
+@dataclass(frozen=True)
+class Coder:
+    """Turns weights into codes, and holds the table that decodes them.
+
+    ``int8`` keeps the sign and one of 128 magnitudes on a logarithmic scale, so that small and large weights
+    are equally exact (within 2 % for the usual span); ``float16`` is IEEE half precision; ``float32`` weights
+    are their own codes.
+    """
+
+    weights: str
+    table: np.ndarray
+    low: float = 1.0
+    step: float = 1.0
+
+    @classmethod
+    def of(cls, parts: list[np.ndarray], weights: str) -> Coder:
+        """Choose the table for all these weights together."""
+        if weights == "float32":
+            return cls(weights, np.zeros(1, np.float32))
+        if weights == "float16":
+            return cls(weights, np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
+        if weights != "int8":
+            raise BadConfig(f"weights must be float32, float16 or int8, but is {weights!r}")
+        high = max((float(max(part.max(), -part.min())) for part in parts if len(part)), default=1.0) or 1.0
+        smallest = min((float(np.abs(part).min()) for part in parts if len(part)), default=high)
+        low = max(smallest, high / _INT8_RANGE)
+        step = max(float(np.log(high / low)) / 127, 1e-9)
+        magnitudes = low * np.exp(np.arange(128) * step)
+        return cls(weights, np.concatenate([magnitudes, -magnitudes]).astype(np.float32), low, step)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return one code per weight."""
+        if self.weights == "float32":
+            return np.ascontiguousarray(values, np.float32)
+        if self.weights == "float16":
+            return values.astype(np.float16).view(np.uint16)
+        codes = np.empty(len(values), np.uint8)
+        lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
+        return codes
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """One level's weights chunk by chunk: features, and entries by group of lanes (``kernels.layout.by_chunk``)."""
+
+    feature_ptr: np.ndarray
+    features: np.ndarray
+    entry_ptr: np.ndarray  # (chunks, groups + 1)
+    cells: np.ndarray
+    codes: np.ndarray
+    scratch: Pool[np.ndarray]  # tables that kernels leave zeroed
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], level: int, width: int, tree: LabelTree) -> Chunks:
+        """Sort a level of packed arrays by chunk; ``width`` is the number of features."""
+        kernel, score = lazy.layout, lazy.score
+        spec, ptr = arrays["meta"][level], arrays["ptr"][level]
+        n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // LANES)
+        codes = arrays["codes"]
+        if spec[score.WHOLE] == 1:
+            mine, ptr = slice(int(ptr[0]), int(ptr[-1])), (ptr - ptr[0]).astype(np.int64)
+            run_ptr, *run = _split_runs(ptr, arrays["local"][mine].astype(np.int32), tree, level)
+            runs, codes = (ptr.astype(np.int32), run_ptr.astype(np.int32), *run), codes[mine]
+        else:
+            run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
+            runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"])
+        n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
+        kernel.count_by_chunk(*runs, n_groups, n_features, n_entries)
+        feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
+        entry_at = np.concatenate([[0], np.cumsum(n_entries)])
+        features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
+        cells, sorted_codes = np.empty(n, np.int32), np.empty(n, codes.dtype)
+        kernel.by_chunk(
+            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
+            features, cells, sorted_codes,
+        )  # fmt: skip
+        groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
+        most = int(n_features.max(initial=0))
+        scratch = Pool(lambda: np.zeros((most, LANES), np.float32))
+        return cls(feature_ptr, features, entry_at[groups], cells, sorted_codes, scratch)
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    """Concatenate in the widest of the parts' types."""
+    kind = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
+    return np.concatenate([part.astype(kind, copy=False) for part in parts])
+
+
+def _narrow(array: np.ndarray, *, signed: bool = False) -> np.ndarray:
+    """Store in the smallest of the types that kernels are compiled for."""
+    return array.astype(_kind_for(int(array.max(initial=0)), signed=signed))
+
+
+def _kind_for(top: int, *, signed: bool = False) -> type:
+    """Return the smallest of the types that kernels are compiled for and that holds numbers up to ``top``."""
+    kinds = (np.int32, np.int64) if signed else (np.uint8, np.uint16, np.uint32)
+    return next(kind for kind in kinds if top <= np.iinfo(kind).max)

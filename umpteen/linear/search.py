@@ -1,0 +1,363 @@
+"""The search of a tree of linear scorers.
+
+Holds packed weights (``linear.pack``) and searches them; knows nothing about how they were trained or stored.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import SearchConfig
+from umpteen.data.rows import Rows
+from umpteen.data.sparse import stored
+from umpteen.engine import n_threads, run
+from umpteen.errors import BadInput
+from umpteen.kernels import LANES, POSTS, lazy
+from umpteen.linear.pack import Chunks, Level, pack
+from umpteen.shortlist import TopK
+from umpteen.tree import LabelTree
+
+Triplet = tuple[np.ndarray, ...]
+
+_OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
+_TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
+_NO_OFFSETS = np.empty((0, 0), np.uint16)
+_ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
+_PARTS = 8  # that each thread takes of a batch at most
+_CHUNKS_A_PART = 8  # at least, unless that left threads without work
+_FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
+
+
+class LinearTree:
+    """Search a packed tree.
+
+    ``arrays`` are those of ``kernels.score``: meta, children, bias, ptr, run_ptr, run_chunk, run_last, local,
+    codes, table. They may be memory-mapped.
+    """
+
+    KERNEL: ClassVar[tuple[str, ...]] = (
+        "meta", "children", "bias", "ptr", "run_ptr", "run_chunk", "run_last", "local", "codes", "table",
+    )  # fmt: skip
+
+    def __init__(self, arrays: dict[str, np.ndarray], tree: LabelTree, n_features: int, search: SearchConfig):
+        self.arrays = {name: _read_only(array) for name, array in arrays.items()}
+        self.tree, self.n_features, self.search = tree, n_features, search
+        self.n_levels = len(self.arrays["meta"])
+        self.packed = tuple(self.arrays[name] for name in self.KERNEL)
+        self.posts = self._posts()
+        self._by_chunk: dict[int, Chunks] = {}
+        self._settled: dict[tuple[int | None, int], np.ndarray] = {}
+        self._reached: dict[int | None, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is worked out on first use."""
+        return self.__dict__ | {"_by_chunk": {}, "_settled": {}, "_reached": {}}
+
+    @classmethod
+    def pack(
+        cls,
+        levels: list[Level],
+        tree: LabelTree,
+        n_features: int,
+        search: SearchConfig,
+        *,
+        weights: str = "float32",
+        threads: int = 1,
+    ) -> LinearTree:
+        """Lay trained levels out for prediction; fewer levels than the tree has make a search of its top."""
+        return cls(pack(levels, tree, n_features, weights, threads), tree, n_features, search)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of stored weights."""
+        return len(self.arrays["codes"])
+
+    def topk(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        beam: int | None = None,
+        allowed: np.ndarray | None = None,
+        threads: int = 1,
+    ) -> TopK:
+        """Return the k best nodes of the last level, in the level's own numbering."""
+        if len(rows) > _ROWS_AT_ONCE:
+            blocks = (rows.between(*ends) for ends in _blocks(len(rows)))
+            tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
+            return TopK(np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops]))
+        beams = self._beams(beam, k)
+        flags = np.empty(0, np.uint8) if allowed is None else allowed
+        n = len(rows)
+        labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+        triplet = self._sparse(rows)
+        derived = (*self._offsets, self._top)
+        if n == 1:  # the thin path: no threads, no blocks
+            lazy.score.search(*triplet, 0, 1, *self.packed, *derived, beams, self.posts, flags, labels, scores)
+            return TopK(labels, scores)
+        by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, i) for i in range(self.n_levels)]
+        if any(by_chunks):
+            return self._by_levels(triplet, k, beams, flags, by_chunks, threads)
+        cuts = _cuts(n, threads)
+
+        def task(block: int) -> None:
+            lazy.score.search(
+                *triplet, cuts[block], cuts[block + 1], *self.packed, *derived,
+                beams, self.posts, flags, labels, scores,
+            )  # fmt: skip
+
+        run(task, len(cuts) - 1, threads=threads)
+        return TopK(labels, scores)
+
+    def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
+        """Score the given labels of each row, whether or not a beam would reach them."""
+        if len(rows) > _ROWS_AT_ONCE:
+            blocks = _blocks(len(rows))
+            parts = [self.score_labels(rows.between(*ends), pairs[slice(*ends)], threads=threads) for ends in blocks]
+            return sp.csr_matrix(sp.vstack(parts))
+        triplet = self._sparse(rows)
+        cuts = _cuts(len(rows), threads)
+        # the root is every row's only parent and scores one
+        above = (np.arange(len(rows) + 1), np.zeros(len(rows), np.int32), np.ones(len(rows), np.float32))
+        for level in range(self.n_levels):
+            nodes = self.tree.lift(pairs, level)
+            ptr, ids = nodes.indptr.astype(np.int64), nodes.indices.astype(np.int32)
+            asked = (ptr, ids, self.tree.parents[level][ids], *above, np.empty(len(ids), np.float32))
+            run(partial(self._score_block, triplet, cuts, level, asked), len(cuts) - 1, threads=threads)
+            above = (ptr, ids, asked[-1])
+        ptr, ids, scores = above
+        scored = sp.csr_matrix((scores, self.tree.order[ids], ptr), shape=pairs.shape)
+        scored.sort_indices()
+        return scored
+
+    def _score_block(self, triplet: Triplet, cuts: np.ndarray, level: int, asked: Triplet, block: int) -> None:
+        lazy.score.score_pairs(*triplet, cuts[block], cuts[block + 1], level, *self.packed, self.posts[level], *asked)
+
+    def _by_levels(
+        self, triplet: Triplet, k: int, beams: np.ndarray, flags: np.ndarray, by_chunks: list[bool], threads: int
+    ) -> TopK:
+        """Take all rows down together, each level by the method that suits it."""
+        n = len(triplet[0]) - 1
+        beam = TopK(np.zeros((n, 1), np.int32), np.ones((n, 1), np.float32))
+        for level in range(self.n_levels):
+            keep = k if level == self.n_levels - 1 else int(beams[level])
+            step = self._level_by_chunks if by_chunks[level] else self._level_by_rows
+            beam = step(triplet, level, beam, keep, flags, threads)
+        return beam
+
+    def _level_by_rows(
+        self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
+    ) -> TopK:
+        n = len(beam.labels)
+        labels, scores = np.empty((n, keep), np.int32), np.empty((n, keep), np.float32)
+        cuts = _cuts(n, threads)
+
+        def task(block: int) -> None:
+            lazy.score.search_level(
+                *triplet, cuts[block], cuts[block + 1], level, *self.packed,
+                self._offsets[0] if level == self._offsets[1] else _NO_OFFSETS, self.posts[level], flags,
+                beam.labels, beam.scores, labels, scores,
+            )  # fmt: skip
+
+        run(task, len(cuts) - 1, threads=threads)
+        return TopK(labels, scores)
+
+    def _level_by_chunks(
+        self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
+    ) -> TopK:
+        """Score chunk by chunk all rows whose beam holds it, then merge each row's chunks.
+
+        A child never scores more than its parent, so after the first few parents only those that beat the
+        worst kept child are looked at: on the usual data four of ten.
+        """
+        n = len(beam)
+        labels, scores = np.full((n, keep), -1, np.int32), np.zeros((n, keep), np.float32)
+        alive = beam.labels[:, :_FIRST_PARENTS]
+        self._add_chunks(triplet, level, alive, beam.scores, labels, scores, flags, threads)
+        if beam.k > _FIRST_PARENTS:
+            rest = np.ascontiguousarray(beam.scores[:, _FIRST_PARENTS:])
+            may_win = (rest > scores[:, -1:]) | (labels[:, -1:] < 0) | (self.posts[level] == 0)
+            alive = np.where(may_win, beam.labels[:, _FIRST_PARENTS:], -1)
+            self._add_chunks(triplet, level, alive, rest, labels, scores, flags, threads)
+        return TopK(labels, scores)
+
+    def _add_chunks(
+        self, triplet: Triplet, level: int, parents: np.ndarray, parent_scores: np.ndarray,
+        labels: np.ndarray, scores: np.ndarray, flags: np.ndarray, threads: int,
+    ) -> None:  # fmt: skip
+        """Merge the children of ``parents`` (rows, b), padded by −1, into the rows' best so far."""
+        kernel, (n, width) = lazy.batch, parents.shape
+        spec, chunks = self.arrays["meta"][level], self._chunks(level)
+        chunk_ptr = np.zeros(len(chunks.entry_ptr) + 1, np.int64)
+        pair_rows, pair_beams = np.empty(n * width, np.int32), np.empty(n * width, np.int32)
+        kernel.pairs_by_chunk(parents, chunk_ptr, pair_rows, pair_beams)
+        n_pairs = int(chunk_ptr[-1])
+        pair_rows, pair_beams = pair_rows[:n_pairs], pair_beams[:n_pairs]
+        best = min(labels.shape[1], int(spec[lazy.score.WIDEST]))
+        pair_ids, pair_scores = np.empty((n_pairs, best), np.int32), np.empty((n_pairs, best), np.float32)
+        place = np.zeros((n, width), np.int64)
+        place[pair_rows, pair_beams] = np.arange(n_pairs)
+        worst = np.where(labels[:, -1] < 0, np.float32(-np.inf), scores[:, -1])
+        pair_cuts = _pair_cuts(chunk_ptr, threads)
+
+        def task(part: int) -> None:
+            with chunks.scratch.borrow() as weights:
+                kernel.score_chunks(
+                    *triplet, pair_cuts[part], pair_cuts[part + 1],
+                    chunk_ptr, pair_rows, pair_beams, parent_scores, worst, self.n_features,
+                    chunks.feature_ptr, chunks.features, chunks.entry_ptr, chunks.cells, chunks.codes,
+                    self.arrays["table"], self.tree.starts[level], self.arrays["bias"], int(spec[lazy.score.NODE_AT]),
+                    flags, self.posts[level], weights, pair_ids, pair_scores,
+                )  # fmt: skip
+
+        run(task, len(pair_cuts) - 1, threads=threads)
+        cuts = _cuts(n, threads)
+        run(
+            lambda b: kernel.merge_pairs(parents, place, pair_ids, pair_scores, cuts[b], cuts[b + 1], labels, scores),
+            len(cuts) - 1,
+            threads=threads,
+        )
+
+    def _prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
+        """Compare what a row costs by either method, in nanoseconds of one core, fitted to eight datasets.
+
+        The number of threads does not count: sums are rounded differently, and results must not depend on it.
+        """
+        score, spec = lazy.score, self.arrays["meta"][level]
+        indptr, indices, _ = triplet
+        n_rows, n_sample = len(indptr) - 1, min(len(indptr) - 1, 64)
+        sample = indices[indptr[0] : indptr[n_sample]]
+        n_parents, length = int(spec[score.PARENTS]), len(sample) / n_sample
+        n_beam = min(int(beams[level - 1]) if level else 1, n_parents)
+        n_scored = min(n_beam, 5)  # parents, as a rule, before no other can matter
+        ptr = self.arrays["ptr"][level]
+        has_offsets = level == self._offsets[1]
+        by_rows = 700.0 + length * (9.0 * n_scored if has_offsets else 4.4)
+        by_rows += 0.7 * (ptr[sample + 1] - ptr[sample]).sum() / n_sample * min(1.0, 3.0 * n_beam / n_parents)
+        if spec[score.WHOLE] == 0 and not has_offsets:
+            run_ptr = self.arrays["run_ptr"][spec[score.RUN_ROW]]
+            by_rows += 2.0 * (run_ptr[sample + 1] - run_ptr[sample]).sum() / n_sample
+        n_groups = -(-int(spec[score.WIDEST]) // LANES)
+        by_chunks = n_scored * (240.0 + 2.0 * length * n_groups)
+        decoded = 2.0 * float(ptr[-1] - ptr[0]) * min(1.0, n_scored * n_rows / n_parents)
+        n_passes = 1 if n_beam <= _FIRST_PARENTS else 2
+        return by_chunks + n_passes * decoded / n_rows < by_rows
+
+    def _chunks(self, level: int) -> Any:
+        """Weights chunk by chunk, made when a batch first wants them."""
+        if level not in self._by_chunk:
+            self._by_chunk[level] = Chunks.of(self.arrays, level, self.n_features, self.tree)
+        return self._by_chunk[level]
+
+    @cached_property
+    def _offsets(self) -> tuple[np.ndarray, int]:
+        """Where each feature's run of each chunk starts, for the last level in runs, if that table is small.
+
+        Made when a query first wants it; it spares queries the scan for the runs of their beam.
+        """
+        score, meta = lazy.score, self.arrays["meta"]
+        in_runs = [level for level in range(self.n_levels) if meta[level, score.WHOLE] == 0]
+        if in_runs:
+            level = in_runs[-1]
+            size = (self.n_features, int(meta[level, score.PARENTS]) + 1)
+            if size[0] * size[1] <= _OFFSETS_AT_MOST:
+                offsets = np.empty(size, np.uint16)
+                run_ptr = self.arrays["run_ptr"][meta[level, score.RUN_ROW]]
+                runs = (run_ptr, self.arrays["run_chunk"], self.arrays["run_last"])
+                if lazy.layout.run_offsets(self.arrays["ptr"][level], *runs, offsets):
+                    return offsets, level
+        return np.empty((0, 0), np.uint16), -1
+
+    @cached_property
+    def _top(self) -> np.ndarray:
+        """The first level's weights decoded into lanes, if that table is small: every query needs all of them."""
+        n_groups = -(-int(self.arrays["meta"][0, lazy.score.NODES]) // LANES)
+        if n_groups * self.n_features * LANES > _TOP_AT_MOST:
+            return np.empty((0, 0, LANES), np.float32)
+        top = np.zeros((n_groups, self.n_features, LANES), np.float32)
+        ptr = self.arrays["ptr"][0]
+        entries = slice(int(ptr[0]), int(ptr[-1]))
+        features, nodes = np.repeat(np.arange(self.n_features), np.diff(ptr)), self.arrays["local"][entries]
+        codes = self.arrays["codes"][entries]
+        top[nodes // LANES, features, nodes % LANES] = self.arrays["table"][codes] if codes.dtype.kind == "u" else codes
+        return top
+
+    def _beams(self, beam: int | None, k: int) -> np.ndarray:
+        if (beam, k) not in self._settled:
+            self._settled[beam, k] = self._settle_beams(beam, k)
+        return self._settled[beam, k]
+
+    def _settle_beams(self, beam: int | None, k: int) -> np.ndarray:
+        given = self.search.beams
+        if given and beam is None:
+            beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
+        else:
+            beams = [beam or self.search.beam] * self.n_levels
+        wide = np.maximum(beams, self._narrowest(k))
+        return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)  # memory is taken by it
+
+    def reach(self, beam: int | None = None) -> int:
+        """Return how many labels lie under the nodes that a beam keeps, in any case."""
+        if beam not in self._reached:
+            kept = 1
+            for level, starts in enumerate(self.tree.starts[: self.n_levels]):
+                found = int(np.sort(np.diff(starts))[:kept].sum())
+                kept = min(int(self._beams(beam, 1)[level]), found)
+            self._reached[beam] = found
+        return self._reached[beam]
+
+    def _narrowest(self, k: int) -> list[int]:
+        """Return how many nodes of each level must be kept so that k labels lie under them in any case."""
+        needed = [k]
+        for starts in reversed(self.tree.starts[1 : self.n_levels]):
+            reached = np.cumsum(np.sort(np.diff(starts)))
+            needed.append(min(int(np.searchsorted(reached, needed[-1])) + 1, len(reached)))
+        return needed[::-1]
+
+    def _posts(self) -> np.ndarray:
+        post, wanted = self.search.post, self.search.leaf_post
+        if wanted == "auto":
+            wanted = "l4-hinge" if post.endswith("hinge") else "same"
+        inner = POSTS.index(post)
+        leaf = inner if wanted == "same" else POSTS.index(wanted)
+        is_top = self.n_levels < self.tree.n_levels  # the search of a tree's top has no leaf
+        return np.array([inner] * (self.n_levels - 1) + [inner if is_top else leaf], np.int64)
+
+    def _sparse(self, rows: Rows) -> tuple[np.ndarray, ...]:
+        if rows.n_features != self.n_features:
+            raise BadInput(f"X has {rows.n_features} features, but the model was trained with {self.n_features}")
+        if not rows.n_dense:
+            return rows.triplet
+        return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, stored(rows.dense)]))).triplet
+
+
+def _blocks(n: int) -> list[tuple[int, int]]:
+    """Return first and last of so many rows at a time."""
+    return [(first, min(first + _ROWS_AT_ONCE, n)) for first in range(0, n, _ROWS_AT_ONCE)]
+
+
+def _cuts(n: int, threads: int) -> np.ndarray:
+    """Cut rows into blocks: several per thread, none tiny."""
+    blocks = max(1, min(8 * n_threads(threads), n // 16))
+    return np.linspace(0, n, blocks + 1).astype(np.int64)
+
+
+def _pair_cuts(chunk_ptr: np.ndarray, threads: int) -> np.ndarray:
+    """Cut pairs, which lie chunk by chunk, into parts: a chunk is decoded in each part that has some of its pairs."""
+    n_pairs, n_chunks = int(chunk_ptr[-1]), len(chunk_ptr) - 1
+    if n_chunks < _CHUNKS_A_PART * threads:
+        return np.linspace(0, n_pairs, threads + 1).astype(np.int64)
+    n_parts = min(n_chunks // _CHUNKS_A_PART, _PARTS * threads)
+    even = np.linspace(0, n_pairs, n_parts + 1)
+    return np.unique(chunk_ptr[np.searchsorted(chunk_ptr, even)])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """View as read-only, as a mapped array is: one kind of array means one compiled kernel."""
+    view = np.asarray(array).view()
+    view.setflags(write=False)
+    return view

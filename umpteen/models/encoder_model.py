@@ -1,0 +1,71 @@
+"""What recipes with an encoder share: they read texts, and keep the stages of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import scipy.sparse as sp
+
+from umpteen import __version__
+from umpteen.config import to_dict
+from umpteen.data.tokens import Tokens
+from umpteen.errors import BadInput
+from umpteen.models.base import Model
+from umpteen.models.estimate import Estimate
+from umpteen.models.ranker import FINETUNING, tree_arrays
+from umpteen.models.targets import is_texts, readable
+from umpteen.store import Checkpoint, Run, fingerprint
+from umpteen.tree import LabelTree
+
+_BY_MACHINE = {  # settings that say how the work is done here, not what comes out
+    "encoder": ("device", "batch_tokens", "compile"),
+    "finetune": ("record", "recompute"),
+    "net": ("record",),
+}
+
+
+class EncodedModel(Model):
+    """Base of the recipes with an encoder."""
+
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Say what training would take: memory and time, before it starts."""
+        X = readable(X)
+        self._check_texts(X)
+        return super().estimate(X, Y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = tags.input_tags.sparse = False
+        return tags
+
+    def _check_texts(self, X: Any) -> None:
+        """Refuse feature rows in training."""
+        if not is_texts(X):
+            raise BadInput(f"{self.recipe} reads texts; pass a list of str, or use xr-linear for feature rows")
+
+    def _read(self, X: Any) -> Any:
+        """Return texts to predict for."""
+        X = readable(X)
+        if not is_texts(X):
+            raise BadInput("this model reads texts; pass a list of str")
+        return X
+
+    def _stages(
+        self, checkpoint: Run | None, nouns: Sequence[str], encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
+        tree: LabelTree | None = None,
+    ) -> Checkpoint | None:  # fmt: skip
+        """Return where the stages of the encoder lie, under a key of all that decides them."""
+        if checkpoint is None:
+            return None
+        given_settings = to_dict(self.config)
+        settings = {name: given_settings[name] for name in (*nouns, "encoder", "tree", "seed")}
+        for noun, names in _BY_MACHINE.items():
+            if noun in settings:
+                settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
+        parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
+        given = () if tree is None else tree_arrays(tree).values()
+        # The weights, not the encoder's name: other files may have the same name later.
+        weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())
+        key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
+        return checkpoint.part(FINETUNING, key)

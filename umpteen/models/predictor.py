@@ -1,0 +1,72 @@
+"""What follows from a ranking of labels, whoever made it: predictions, scores and figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from umpteen.data.labels import Labels
+from umpteen.data.sparse import check_rows_match
+from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
+from umpteen.models.targets import readable
+from umpteen.shortlist import TopK
+
+
+class Answers:
+    """Base of all that rank labels by ``topk``."""
+
+    targets_: Any  # how labels came, ``Targets``
+
+    @property
+    def labels_(self) -> Labels:
+        """The label vocabulary."""
+        raise NotImplementedError
+
+    @property
+    def _threshold(self) -> float:
+        """The score from which on a label is predicted."""
+        raise NotImplementedError
+
+    def topk(self, X: Any, k: int = 10, *, beam: int | None = None) -> TopK:
+        """Return the k best labels of each row."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels whose score reaches ``search.threshold``, in the form Y had in ``fit``.
+
+        A model fitted on one label per row predicts the best one.
+        """
+        n_labels = len(self.labels_)
+        k = 1 if self.targets_.kind == "single" else min(n_labels, ABOVE_THRESHOLD)
+        return self.targets_.decode(self.topk(X, k), self._threshold)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
+
+        Scores are counted from ``search.threshold``, so what is positive is predicted. For one label per row
+        the largest is predicted, and of two labels only the second one's lead is returned.
+        """
+        n_labels = len(self.labels_)
+        scores = self.topk(X, n_labels, beam=n_labels).to_csr(n_labels).toarray()
+        if self.targets_.kind != "single":
+            return scores - np.float32(self._threshold)
+        return scores[:, 1] - scores[:, 0] if n_labels == 2 else scores
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share of rows whose best label is right (P@1 / 100; accuracy for one label per row)."""
+        return self.evaluate(X, y, ks=(1,))["P@1"] / 100.0
+
+    def evaluate(
+        self, X: Any, Y: Any, ks: tuple[int, ...] = (1, 3, 5), *,
+        inverse_propensity: np.ndarray | None = None, threshold: float | None = None,
+    ) -> dict[str, float]:  # fmt: skip
+        """Return P@k, nDCG@k and the other figures of ``umpteen.metrics`` as percentages.
+
+        ``threshold`` adds F1 of the labels that reach it, among the best 100 of a row.
+        """
+        k = depth(ks, threshold, len(self.labels_))
+        X, targets = readable(X), self.targets_.encode(Y)
+        top = self.topk(X, k)
+        check_rows_match(top.labels, targets)
+        return evaluate(top, targets, ks=ks, inverse_propensity=inverse_propensity, threshold=threshold)

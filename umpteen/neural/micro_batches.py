@@ -1,0 +1,82 @@
+"""Gradients of a batch, accumulated over micro-batches that fit into memory, recorded as CUDA graphs where that pays.
+
+A batch that fits is one call of ``work``, which adds gradients and, in a network, updates the tables that have no
+optimiser (``neural.scorers.Table``, ``neural.full.Full``). For a batch that was split, ``part`` adds the gradients of
+each micro-batch while the tables note what to update (``waiting``), and ``finish`` updates them once, so that the
+result is that of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from umpteen.neural.cuda_graphs import Inputs, Recorder, own_stream
+from umpteen.neural.encoder import Encoder, FlatTokens
+from umpteen.neural.training_state import State
+
+
+class MicroBatches:
+    """Add the gradients of a batch, in as many micro-batches as memory needs.
+
+    Parameters
+    ----------
+    work
+        Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
+    inputs
+        Returns those further tensors for the texts of a micro-batch, and the whole batch it is part of.
+    record
+        Whether steps are recorded, on a GPU.
+    part
+        What is called in place of ``work`` for the micro-batches of a batch that was cut.
+    finish
+        What is called after the last of these.
+    """
+
+    def __init__(
+        self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
+        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, record: bool,
+        part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
+    ):  # fmt: skip
+        self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
+        self.part, self.finish = part or work, finish
+        self.recorder = Recorder(work, record=record and encoder.device.type == "cuda")
+
+    def __call__(self, rows: np.ndarray) -> torch.Tensor:
+        """Return the loss of a batch of texts; their gradients are added."""
+        parts = list(self.flat.cut(rows, self.encoder.training_budget))
+        if len(parts) == 1:
+            return self.recorder(*self._inputs(parts[0], rows))
+        total = torch.zeros((), device=self.encoder.device)
+        for some in parts:
+            total += self.part(*self._inputs(some, rows))
+        self.finish()
+        return total
+
+    def state(self) -> State:
+        """Return how many tokens were read."""
+        return {"tokens": torch.tensor(self.n_tokens)}
+
+    def take_up(self, state: State) -> None:
+        """Count on from there."""
+        self.n_tokens = int(state["tokens"])
+
+    def _inputs(self, some: np.ndarray, rows: np.ndarray) -> Inputs:
+        batch = self.flat.batch(some)
+        self.n_tokens += batch.ids.numel()
+        return *batch, *self.inputs(some, rows)
+
+
+@contextmanager
+def learning(module: torch.nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Put a module into training, with random numbers of its own; afterwards both are as before."""
+    module.train()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), own_stream(device):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        module.eval()

@@ -1,0 +1,371 @@
+"""Make the network that settings describe, and use it: labels, scores, and vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from umpteen.config import NetConfig
+from umpteen.data.finite import is_finite
+from umpteen.data.tokens import Tokens
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadConfig, BadModelFile
+from umpteen.neural.cascade import Cascade
+from umpteen.neural.encoder import Encoder, explained_memory
+from umpteen.neural.entries import Entries
+from umpteen.neural.full import Full
+from umpteen.neural.lda_init import Covariance, discriminants
+from umpteen.neural.pooling import deeper_and_deeper
+from umpteen.neural.readers import Convolved, Layers, Recurrent, Separate, States
+from umpteen.shortlist import TopK
+from umpteen.tree import LabelTree
+
+_SILENT = -1e4  # margin of a label that no text carries; half precision holds it
+_LARGEST = float(np.finfo(np.float16).max)  # weight that can be kept
+_MEASURED = 20_000  # texts of which it is measured how they differ
+_READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
+_AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
+
+Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
+Batch = tuple[np.ndarray, Iterator[Any]]  # numbers of some texts, and what each level reads of them
+
+
+class Network:
+    """A network, the encoder it reads with, and the tree it scores.
+
+    Parameters
+    ----------
+    encoder
+        Tokenizes; its model is a part of the network.
+    tree
+        Levels and labels.
+    config
+        How the network is made.
+    seed
+        Of the first weights.
+    """
+
+    def __init__(self, encoder: Encoder, tree: LabelTree, config: NetConfig, *, seed: int = 0):
+        self.encoder, self.tree, self.config = encoder, tree, config
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            kind = Full if config.kind == "full" else Cascade
+            self.module: Any = kind(self._reader(), tree, config).to(encoder.device).eval()
+        if config.kind == "full" and encoder.device.type == "cuda":
+            self.module.shorten()
+
+    def _reader(self) -> torch.nn.Module:
+        """Make what reads for all levels, or one reader for each."""
+        if self.config.order != "own-reader":
+            return self._one_reader(self.encoder)
+        readers = [self._one_reader(self.encoder if not level else self.encoder.twin()) for level in self._levels]
+        return Separate(readers)
+
+    def _one_reader(self, encoder: Encoder) -> torch.nn.Module:
+        config, n_levels = self.config, self.tree.n_levels
+        if config.reader == "lstm":
+            return Recurrent(encoder, n_levels, config.hidden)
+        if config.reader == "cnn":
+            return Convolved(encoder, n_levels, config.hidden, config.bottleneck or config.hidden)
+        return Layers(encoder, self._specs())
+
+    @property
+    def _levels(self) -> range:
+        return range(self.tree.n_levels)
+
+    @property
+    def turns(self) -> Sequence[int | None]:
+        """The levels that learn one after the other; a single None is all of them at once."""
+        return (None,) if self.config.order == "at-once" else self._levels
+
+    def _specs(self) -> list[str]:
+        """Return what each level reads of the encoder."""
+        n_levels = self.tree.n_levels
+        specs = list(self.config.poolings)
+        if not specs:
+            n_layers, kind = self.encoder.n_layers, self.encoder.pooling.kind
+            return deeper_and_deeper(n_layers, n_levels, kind)
+        if len(specs) not in (1, n_levels):
+            raise BadConfig(f"net.pooling names {len(specs)} poolings, but the levels of the network are {n_levels}")
+        return specs if len(specs) == n_levels else specs * n_levels
+
+    def begin(
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int | None = None, *, progress: Progress = silent
+    ) -> None:
+        """Give the scorers of a level, or of all, their first weights; ``truth`` has each level's nodes of every text.
+
+        Every node starts at how often it is right, and, as settings say, at what its texts have in common.
+        """
+        device, levels = self.encoder.device, self._levels if level is None else [level]
+        counts = {one: torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device) for one in levels}
+        for one, count in counts.items():
+            self.module.begin(one, count / max(len(tokens), 1))
+        if self.config.begins_with_texts:
+            self._settle(tokens, levels)
+            self._gather(tokens, truth, counts, progress)
+
+    def _settle(self, tokens: Tokens, levels: Sequence[int]) -> None:
+        """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
+        some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
+        covariances = {one: Covariance(self.module.reader.widths[one], self.encoder.device) for one in levels}
+        for _, seen in self._batches(tokens.take(some)):
+            with self._predicting():
+                for one, e in self._of_levels(seen, levels):
+                    covariances[one].add(e)
+        for one, spread in covariances.items():
+            self.module.standards[one].fit(spread)
+
+    def _gather(
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], counts: Mapping[int, torch.Tensor], progress: Progress
+    ) -> None:
+        """Start nodes of the levels that are counted at the mean of their texts."""
+        device = self.encoder.device
+        sums = {one: self.module.room(one).zero_() for one in counts}
+        for rows, seen in _told(self._batches(tokens), "first scorers", len(tokens), progress):
+            with self._predicting():
+                for one, e in self._of_levels(seen, list(counts)):
+                    pairs = truth[one][rows].tocoo()
+                    text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
+                    sums[one].index_add_(0, node, self.module.compared(one, e)[text])
+        for one, sum_of in sums.items():
+            self.module.start(one, discriminants(sum_of, counts[one]), sum_of)
+
+    def _of_levels(self, seen: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield what some levels read."""
+        return ((one, e) for one, e in zip(range(max(levels) + 1), seen, strict=False) if one in levels)
+
+    @property
+    def reader_parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters that turn a text into what scorers compare: readers, and what narrows their vectors."""
+        narrow = [scorer.narrow for scorer in getattr(self.module, "scorers", []) if getattr(scorer, "narrow", None)]
+        return [parameter for part in (self.module.reader, *narrow) for parameter in part.parameters()]
+
+    # Use
+
+    def topk(self, texts: Texts, k: int, *, beam: int | None = None, wanted: np.ndarray | None = None) -> TopK:
+        """Return the k best labels of each text, of those with these numbers if any are named.
+
+        ``beam`` replaces that of the settings at every level; where it could not lead to k labels it is widened.
+        """
+        flags: list[torch.Tensor] = []
+        if wanted is not None:
+            ends = np.cumsum(self.tree.sizes)[:-1]
+            every = np.split(self.tree.allowed_nodes(wanted).astype(bool), ends)
+            flags = [torch.from_numpy(flag).to(self.encoder.device) for flag in every]
+        n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
+        labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
+        beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
+        for rows, seen in self._batches(texts, self._candidates(beams), searches=True):
+            with self._predicting():
+                found = self.module.topk(seen, k, beams, allowed=flags)
+            places, best = (part.cpu().numpy() for part in found)
+            labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
+            scores[rows, : places.shape[1]] = best
+        return TopK(labels, scores)
+
+    def score_labels(self, texts: Texts, pairs: sp.csr_matrix) -> np.ndarray:
+        """Score the stored entries of ``pairs``, in their order."""
+        counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
+        for rows, seen in self._batches(texts, int(counts.max(initial=1))):
+            most = int(counts[rows].max(initial=0))
+            if not most:
+                continue
+            is_there = np.arange(most) < counts[rows][:, None]  # (texts, most)
+            places = np.where(is_there, pairs.indptr[rows][:, None] + np.arange(most), 0)
+            labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
+            nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
+            with self._predicting():
+                found = self.module.score(seen, nodes)
+            out[places[is_there]] = found.cpu().numpy()[is_there]
+        return out
+
+    def read(self, tokens: Tokens, *, progress: Progress = silent) -> list[np.ndarray]:
+        """Return what each level reads of each text (texts, d), pooled where it reads every token."""
+        return self._read(tokens, self._levels, progress)
+
+    def _read(self, tokens: Tokens, levels: Sequence[int], progress: Progress) -> list[np.ndarray]:
+        """Return what some levels read."""
+        widths = self.module.reader.widths
+        out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
+        for rows, seen in _told(self._batches(tokens), "embeddings", len(tokens), progress):
+            with self._predicting():
+                for level, e in self._of_levels(seen, levels):
+                    out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
+        return list(out.values())
+
+    def vectors(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
+        """Return what the last level reads of each text (texts, d), scaled to length one."""
+        return self.scaled(self._read(tokens, self._levels[-1:], progress))
+
+    def scaled(self, read: list[np.ndarray]) -> np.ndarray:
+        """Scale what the last level has read to length one."""
+        return read[-1] / np.maximum(np.linalg.norm(read[-1], axis=1, keepdims=True), 1e-12)
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether what ``read`` returns is all that scorers need."""
+        return self.config.reader != "lstm"
+
+    def recall(
+        self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None, progress: Progress = silent
+    ) -> list[float]:
+        """Return for each level below the first the share of true nodes that are scored; none if nothing is true."""
+        if self.tree.n_levels == 1 or not truth.nnz:
+            return []
+        beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
+        right = [Entries(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
+        found, batches = np.zeros(self.tree.n_levels), self._batches(tokens, self._candidates(beams), searches=True)
+        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
+            with self._predicting():
+                found += self.module.found(seen, beams, [level.of(rows) for level in right]).cpu().numpy()
+        return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
+
+    def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> np.ndarray:
+        """Return the nodes (texts, beam) above a level that it is to learn below, −1 where there is none."""
+        beams = [self._beam(above, 1, None) for above in range(level)]
+        chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
+        batches = self._batches(tokens, self._candidates(beams[:-1]), searches=True)
+        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
+            with self._predicting():
+                found = self.module.choose(seen, beams, level).cpu().numpy()
+            chosen[rows, : found.shape[1]] = found
+        return chosen
+
+    def _batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
+        """Yield as many texts at a time as fit in memory, and what each level reads of them.
+
+        ``candidates`` is how many nodes are scored for a text by themselves, and a search scores the first level, too.
+        Nothing is read before it is asked for, so ask within ``_predicting``.
+        """
+        if isinstance(texts, list):
+            for first in range(0, len(texts[0]), _READ_AT_ONCE):
+                rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
+                for some in self._pieces(rows, self.module.numbers(candidates, 1, searches=searches)):
+                    yield some, self._read_in_full(partial(self._vectors_at, texts, some))
+            return
+        flat = self.encoder.flat(texts)
+        numbers = self.module.numbers(candidates, int(texts.lengths.max(initial=1)), searches=searches)
+        for rows in flat.cut(np.arange(len(texts)), self.encoder.budget):
+            for some in self._pieces(rows, numbers):
+                yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
+
+    def _read_in_full(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Read in the precision of the settings, but hand on in full: short floats would make scores equal."""
+        with self.encoder.autocast():
+            levels = iter(read())
+        while True:
+            with self.encoder.autocast():
+                e = next(levels, None)
+            if e is None:
+                return
+            yield e.float()
+
+    def _vectors_at(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
+
+    @contextmanager
+    def _predicting(self) -> Iterator[None]:
+        """Learn nothing."""
+        with torch.inference_mode(), explained_memory():
+            yield
+
+    def _pieces(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
+        """Cut texts so that so many numbers of each fit in memory."""
+        most = max(1, _AT_ONCE // max(numbers, 1))
+        return (rows[first : first + most] for first in range(0, len(rows), most))
+
+    def reach(self, beam: int | None = None) -> int:
+        """Return how many labels lie under the nodes that a beam keeps, in any case."""
+        n_labels = self.tree.n_labels
+        for level in range(self.tree.n_levels - 1):
+            kept = self._beam(level, 1, beam)
+            if kept < self.tree.sizes[level]:
+                n_labels = min(n_labels, kept * max(self._fewest_labels[level], 1))
+        return n_labels
+
+    def _beam(self, level: int, k: int, wanted: int | None) -> int:
+        """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""
+        enough = -(-k // max(self._fewest_labels[level], 1))
+        return min(max(wanted or int(self.config.at(self.config.beam, level)), enough), self.tree.sizes[level])
+
+    def _candidates(self, beams: list[int]) -> int:
+        """Return the most nodes that are scored by gathering their vectors."""
+        return max(
+            (beam * children for beam, children in zip(beams, self.tree.most_children[1:], strict=False)), default=1
+        )
+
+    @cached_property
+    def _ancestors(self) -> list[torch.Tensor]:
+        """For each level, the node of every label there."""
+        return [torch.from_numpy(self.tree.node_of(level).astype(np.int64)) for level in self._levels]
+
+    @cached_property
+    def _fewest_labels(self) -> list[int]:
+        """For each level, the labels under the node that has fewest."""
+        sizes = self.tree.sizes
+        return [int(nodes.bincount(minlength=n).min()) for nodes, n in zip(self._ancestors, sizes, strict=True)]
+
+    def silence(self, labels: np.ndarray) -> None:
+        """Let labels that no text carries rank last: nothing is known about them."""
+        places = torch.from_numpy(self.tree.position[labels].astype(np.int64)).to(self.encoder.device)
+        with torch.no_grad():
+            self.module.silence(places, _SILENT)
+
+    # What is kept of it
+
+    def _own(self) -> dict[str, torch.Tensor]:
+        """Return all weights but the encoder's; what only training needs is left out."""
+        elsewhere = {id(tensor) for tensor in self.encoder.model.state_dict(keep_vars=True).values()}
+        state = self.module.state_dict(keep_vars=True)
+        return {
+            name: tensor
+            for name, tensor in state.items()
+            if id(tensor) not in elsewhere and not name.endswith(".state")
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights that are kept, in half precision."""
+        own = {name: tensor.detach() for name, tensor in self._own().items()}
+        if not all(_can_be_kept(tensor) for tensor in own.values()):
+            raise BadConfig("the network's weights have grown beyond all bounds; lower the settings rate and head_rate")
+        return {name: tensor.half().cpu().numpy() for name, tensor in own.items()}
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Take weights as ``arrays`` gives them; a network that loads its own arrays is rounded as a saved one is."""
+        own = self._own()
+        if missing := set(own) - set(arrays):
+            raise BadModelFile(f"the network of the model lacks {', '.join(sorted(missing)[:3])}; save it again")
+        with torch.no_grad():
+            for name, tensor in own.items():  # one after the other: they may be large
+                array = np.array(arrays[name])
+                if array.shape != tuple(tensor.shape):
+                    raise BadModelFile(
+                        f"'{name}' of the model's network has the shape {array.shape}, not {tuple(tensor.shape)}; "
+                        "save the model again"
+                    )
+                if not is_finite(array):
+                    raise BadModelFile(f"'{name}' of the model's network holds NaN or infinity; save the model again")
+                tensor.copy_(torch.from_numpy(array))
+
+
+def _told(batches: Iterable[Batch], stage: str, n_texts: int, progress: Progress) -> Iterator[Batch]:
+    """Yield batches, and tell after each how far it is."""
+    done = 0
+    for rows, seen in batches:
+        yield rows, seen
+        done += len(rows)
+        progress(stage, done, n_texts)
+
+
+def _can_be_kept(tensor: torch.Tensor) -> bool:
+    """Say whether half precision holds all numbers; none of them may be missing."""
+    if not tensor.numel():
+        return True
+    low, high = (float(end) for end in torch.aminmax(tensor))  # a NaN is both
+    return low >= -_LARGEST and high <= _LARGEST

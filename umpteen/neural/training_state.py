@@ -1,0 +1,100 @@
+"""The state of a training, saved after every epoch, from which an interrupted training resumes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from umpteen.store import Checkpoint
+
+State = dict[str, torch.Tensor]
+
+
+class Part(Protocol):
+    """What has a state beside the weights: an average, the best so far, a count."""
+
+    def state(self) -> State:
+        """Return all that changes during training."""
+        ...
+
+    def take_up(self, state: State) -> None:
+        """Go on from such a state, which lies in the processor's memory."""
+        ...
+
+
+class TrainingState:
+    """The state at the end of every epoch, in a checkpoint: weights, parts, the optimiser's numbers, random ones.
+
+    Parameters
+    ----------
+    checkpoint
+        Where the state is kept; None keeps nothing.
+    stage
+        Its name there.
+    net
+        What learns.
+    parts
+        What else changes, by name.
+    per_epoch, n_steps
+        Steps of an epoch, and of all.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint | None, stage: str, net: torch.nn.Module, parts: Mapping[str, Part], *,
+        per_epoch: int, n_steps: int, device: torch.device,
+    ):  # fmt: skip
+        self.checkpoint, self.stage, self.net, self.parts = checkpoint, stage, net, parts
+        self.per_epoch, self.n_steps, self.device = per_epoch, n_steps, device
+        self._before, self._begun = 0.0, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far, before an interruption and since."""
+        return self._before + time.perf_counter() - self._begun
+
+    def save(self, step: int, optimiser: torch.optim.Optimizer) -> None:
+        """Keep the state if an epoch has ended."""
+        if self.checkpoint is None or (step % self.per_epoch and step != self.n_steps):
+            return
+        arrays = {f"net.{name}": tensor for name, tensor in self.net.state_dict().items()}
+        for part, of_part in self.parts.items():
+            arrays |= {f"part.{part}.{name}": tensor for name, tensor in of_part.state().items()}
+        for number, state in optimiser.state_dict()["state"].items():
+            arrays |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        arrays |= {"random": torch.get_rng_state(), "step": torch.tensor(step), "seconds": torch.tensor(self.seconds)}
+        if self.device.type == "cuda":
+            arrays["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        self.checkpoint.save(self.stage, {name: _plain(tensor) for name, tensor in arrays.items()})
+
+    def load(self, optimiser: torch.optim.Optimizer) -> int:
+        """Take up the last state that was kept; return the steps before it."""
+        if self.checkpoint is None or not self.checkpoint.has(self.stage):
+            return 0
+        stored = self.checkpoint.load(self.stage, mmap=False)
+        arrays = {name: torch.from_numpy(array.copy()) for name, array in stored.items()}
+        torch.set_rng_state(arrays["random"])
+        if "random_cuda" in arrays and self.device.type == "cuda":
+            torch.cuda.set_rng_state(arrays["random_cuda"], self.device)
+        self.net.load_state_dict(under(arrays, "net."))
+        for part, of_part in self.parts.items():
+            of_part.take_up(under(arrays, f"part.{part}."))
+        states: dict[int, State] = {}
+        for name, tensor in under(arrays, "optimiser.").items():
+            number, _, what = name.partition(".")
+            states.setdefault(int(number), {})[what] = tensor
+        optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
+        self._before += float(arrays["seconds"])
+        return int(arrays["step"])
+
+
+def _plain(tensor: torch.Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().cpu().numpy()
+
+
+def under(arrays: State, prefix: str) -> State:
+    """Return what has a name with this beginning, by the rest of it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in arrays.items() if name.startswith(prefix)}
