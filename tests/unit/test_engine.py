@@ -86,6 +86,21 @@ def test_an_interrupt_while_waiting_stops_the_workers():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("umpteen")]
 
 
+def test_threads_that_cannot_be_started_are_told_of(monkeypatch):
+    plain, started = threading.Thread.start, []
+
+    def refuse_the_second(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_second)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run(lambda i: i, 5, threads=3)
+    assert not started[0].is_alive()
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_progress_grows_from_nothing_to_everything(threads):
     seen: list[tuple[str, int, int]] = []

@@ -81,6 +81,23 @@ def run(
             finished(i)
         return results
 
+    _on_threads(task, queue, results, finished, n_threads=min(threads, n), takes_part=progress is silent)
+    return results
+
+
+def _on_threads(
+    task: Callable[[int], Any],
+    queue: Sequence[int],
+    results: list[Any],
+    finished: Callable[[int], None],
+    *,
+    n_threads: int,
+    takes_part: bool,
+) -> None:
+    """Fill ``results`` on so many threads; the calling one is among them, or waits and says what is finished.
+
+    A caller without progress to report takes part: starting a thread takes longer than many a task.
+    """
     waiting: SimpleQueue[int] = SimpleQueue()
     ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
     stop = threading.Event()
@@ -100,15 +117,13 @@ def run(
                 stop.set()
                 ended.put((i, error))
 
-    # A caller without progress to report works, too: starting a thread takes longer than many a task.
-    n_workers = min(threads, n) - (1 if progress is silent else 0)
-    workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_workers)]
+    workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_threads - takes_part)]
     try:
         for worker in workers:
             worker.start()
-        if progress is silent:
+        if takes_part:
             work()
-        for _ in range(n):
+        for _ in queue:
             i, error = _get(ended)
             if error is not None:
                 raise error
@@ -116,8 +131,8 @@ def run(
     finally:
         stop.set()
         for worker in workers:
-            worker.join()
-    return results
+            if worker.ident is not None:  # it was started; the system may have refused to
+                worker.join()
 
 
 def _get(queue: SimpleQueue[Thing]) -> Thing:
