@@ -22,7 +22,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, run
 from umpteen.kernels import LANES, lazy
-from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, targets_of, train_chunk
+from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, families, targets_of, train_chunk
 from umpteen.tree import LabelTree
 
 LEAST_PARENTS = 2.5  # under which rows carry labels, on average, for tfn+man to be taken
@@ -100,15 +100,12 @@ def _sample(problem: Problem, times: float) -> list[Job]:
 
     All the work is ``times`` that of the rows here.
     """
-    starts, mask, nonzeros = problem.starts, problem.mask, np.diff(problem.rows.indptr)
-    jobs = []
-    some = np.arange(len(problem.rows), dtype=np.int32)
-    for parent in range(len(starts) - 1):
-        if mask is not None:
-            some = mask.indices[mask.indptr[parent] : mask.indptr[parent + 1]]
-        work = int(nonzeros[some].sum())
-        for first in range(int(starts[parent]), int(starts[parent + 1]), LANES):
-            jobs.append(Job(first, min(first + LANES, int(starts[parent + 1])), some, work, 0))
+    every = np.arange(len(problem.rows), dtype=np.int32)
+    jobs = [
+        Job(low, min(low + LANES, last), every if some is None else some, work, 0)
+        for first, last, some, _, work in families(problem)
+        for low in range(first, last, LANES)
+    ]
     if not jobs:
         return []
     order = np.random.default_rng(problem.seed).permutation(len(jobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,24 @@ def by_column(matrix: sp.csr_matrix) -> sp.csc_matrix:
     columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
     columns.data = columns.data.astype(np.float32)
     return columns
+
+
+def families(problem: Problem) -> Iterator[tuple[int, int, np.ndarray | None, int, int]]:
+    """Yield, for each parent, its children first..last, the rows that train them, how many and with how many features.
+
+    The rows are None where all are used.
+    """
+    rows, starts, mask = problem.rows, problem.starts, problem.mask
+    nonzeros = np.diff(rows.indptr)
+    for parent in range(len(starts) - 1):
+        first, last = int(starts[parent]), int(starts[parent + 1])
+        if first == last:
+            continue
+        if mask is None:
+            yield first, last, None, len(rows), len(rows.indices)
+        else:
+            some = mask.indices[mask.indptr[parent] : mask.indptr[parent + 1]]
+            yield first, last, some, len(some), int(nonzeros[some].sum())
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
-from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, targets_of, train_chunk
+from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, families, targets_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
 from umpteen.store import Checkpoint
@@ -130,27 +130,16 @@ def _gathered(problem: Problem, groups: list[Group]) -> Level:
 
 def _jobs(problem: Problem, threads: int) -> list[Job]:
     """Cut a level into jobs: one per chunk, or one per sixteen children where chunks are few."""
-    rows, starts = problem.rows, problem.starts
-    nonzeros = np.diff(rows.indptr)
-    n_parents = len(starts) - 1
+    are_many = len(problem.starts) - 1 >= 4 * threads
     jobs = []
-    for parent in range(n_parents):
-        first, last = int(starts[parent]), int(starts[parent + 1])
-        if first == last:
+    for first, last, chunk, n, work in families(problem):
+        if n == 0:
             continue
-        if problem.mask is None:
-            chunk = None
-            n, work = len(rows), len(rows.indices)
-        else:
-            chunk = problem.mask.indices[problem.mask.indptr[parent] : problem.mask.indptr[parent + 1]]
-            n, work = len(chunk), int(nonzeros[chunk].sum())
-            if n == 0:
-                continue
-        step = last - first if n_parents >= 4 * threads else LANES
+        step = last - first if are_many else LANES
         for low in range(first, last, step):
             high = min(low + step, last)
             cost = (work + n) * -(-(high - low) // LANES)
-            jobs.append(Job(low, high, chunk, cost, _bytes_of(rows, n, work, copied=chunk is not None)))
+            jobs.append(Job(low, high, chunk, cost, _bytes_of(problem.rows, n, work, copied=chunk is not None)))
     return _fit_memory(jobs, problem)
 
 
