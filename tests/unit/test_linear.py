@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -159,6 +160,32 @@ def test_negatives_left_to_the_data_follow_the_parents_that_rows_have():
     assert chosen(3, negatives="tfn+man").negatives_beam == 10
 
 
+@pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
+def test_negatives_left_to_the_data_follow_how_well_labels_are_predicted(loss):
+    def chosen(noise: float, **given: Any) -> LinearConfig:
+        rows, Y = noisy_problem(noise)
+        tree = LabelTree.from_groups([[0, 1], [2]])
+        return settle(rows, Y, tree, LinearConfig(loss=loss, **given), SearchConfig(beam=9))
+
+    for fixed in ({}, {"cost": 1.0}):
+        easy, hard = chosen(0.0, **fixed), chosen(0.45, **fixed)
+        assert (easy.negatives, hard.negatives) == ("tfn+man", "tfn")
+        assert easy.negatives_beam == 2 < math.ceil(choose.PREDICTED_OF_MANY)
+    assert chosen(0.0, negatives_beam=4).negatives_beam == 4
+    assert chosen(0.0, negatives="tfn").negatives == "tfn"
+
+
+@pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
+def test_no_other_constants_have_a_lower_loss(loss):
+    config = LinearConfig(loss=loss, cost_positive=3.0, cost_negative=0.5)
+    targets = np.array([[1, 0.5, 0], [0, 0, 0], [0.2, 0, 0], [0, 1, 0], [0, 1, 1]], np.float32)
+    best = choose._best_constants(config, targets)
+    lowest = choose._loss(config, best, targets)
+    for label in range(3):
+        for step in (-0.01, 0.01):
+            assert choose._loss(config, best + step * np.eye(3)[label], targets) > lowest
+
+
 def noisy_problem(noise: float, n_rows: int = 800) -> tuple[Rows, sp.csr_matrix]:
     """Three labels, each decided by two of forty features, and by chance in a share of the rows."""
     rng = np.random.default_rng(0)
@@ -208,6 +235,34 @@ def test_a_cost_is_found_for_hardly_any_data(Y):
         assert settle(rows, sp.csr_matrix(Y.astype(np.float32)), tree, LinearConfig(), SEARCH).cost == 1.0
     rows, Y = noisy_problem(0.3, n_rows=100)
     assert settle(rows, Y, LabelTree.flat(3), LinearConfig(), SEARCH).cost == 1.0
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_are_copied_once_for_all_labels_of_a_parent(monkeypatch, threads):
+    rows, Y = noisy_problem(0.1)
+    Y = sp.csr_matrix(np.tile(Y.toarray(), (1, 40)))
+    tree = LabelTree.from_groups([list(range(70)), list(range(70, 120))])  # jobs of sixteen labels: five and four
+    copied: list[int] = []
+    original = fit.Chunk.copied
+
+    def count(rows: Rows, some: np.ndarray, local: np.ndarray) -> Any:
+        copied.append(len(some))
+        return original(rows, some, local)
+
+    monkeypatch.setattr(fit.Chunk, "copied", count)
+    train(rows, Y, tree, LinearConfig(cost=1.0, negatives="tfn"), SEARCH, threads=threads)
+    lifted = tree.lift(Y, 0)
+    assert sorted(copied) == sorted(np.diff(lifted.tocsc().indptr))
+
+
+def test_an_error_while_rows_are_copied_reaches_the_caller(monkeypatch):
+    def fail(*_: Any) -> Any:
+        raise MemoryError("no room for the rows")
+
+    rows, Y = noisy_problem(0.1)
+    monkeypatch.setattr(fit.Chunk, "copied", fail)
+    with pytest.raises(MemoryError, match="no room for the rows"):
+        train(rows, Y, LabelTree.from_groups([[0, 1], [2]]), LinearConfig(cost=1.0, negatives="tfn"), SEARCH, threads=3)
 
 
 def test_without_parents_there_are_no_wrong_ones():

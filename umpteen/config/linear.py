@@ -70,7 +70,8 @@ class LinearConfig(Checked):
     negatives: str = option(
         "auto",
         "rows that train a node: under true parents (tfn), under the parents the level above predicts (man), or both; "
-        "auto is tfn+man where rows have labels under 2.5 parents or more on average, and tfn otherwise",
+        "auto is tfn+man where rows have labels under 2.5 parents or more on average or where features explain 30 % of "
+        "the loss on held-out rows, and tfn otherwise",
         choices=("auto", "tfn", "man", "tfn+man"),
     )
     negatives_at: str = option(
@@ -78,8 +79,8 @@ class LinearConfig(Checked):
     )
     negatives_beam: int = option(
         0,
-        "predicted parents per text for man; 0 means search.beam, and at most 2.5 for each parent that rows have "
-        "labels under if negatives is auto",
+        "predicted parents per text for man; 0 means search.beam, or less if negatives is auto: 2.5 (where features "
+        "explain the loss 1.5) for each parent that rows have labels under",
         low=0,
     )
     relevance: str = option(

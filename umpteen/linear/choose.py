@@ -1,19 +1,19 @@
 """What is left to the data: which rows train the labels (``linear.negatives = auto``), and C (``linear.cost = 0``).
 
 A label is scored for the rows whose beam holds its parent, so these are the rows to train it on: ``tfn+man``. That pays
-where rows carry labels under several parents, which have to be ranked against each other. Where they carry labels under
-one or two, most rows that a predicted parent adds are easy negatives, which make training longer and on short texts
-the ranking worse; ``tfn`` is taken there.
+where rows carry labels under several parents, which have to be ranked against each other, and where labels can be
+predicted well. Elsewhere, as with one or two subjects of a short title, the rows that a predicted parent adds look like
+rows that carry the label; they make training longer and the ranking worse, and ``tfn`` is taken.
 
-C is the one with the lowest loss on held-out rows, for a sample of the labels: labels that users assign freely want a
-small one, labels that follow from the words of a text a large one.
+How well labels can be predicted is seen on held-out rows, for a sample of the labels. C is the one with the lowest loss
+there: labels that users assign freely want a small one, labels that follow from the words of a text a large one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,9 +25,11 @@ from umpteen.kernels import LANES, lazy
 from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, families, targets_of, train_chunk
 from umpteen.tree import LabelTree
 
-LEAST_PARENTS = 2.5  # under which rows carry labels, on average, for tfn+man to be taken
-PREDICTED_PARENTS = 2.5  # for each of those: more do not change the result, and training takes longer
-COSTS = (0.25, 0.5, 1.0)  # that are compared
+MANY_PARENTS = 2.5  # under which rows carry labels, on average, for tfn+man to be taken
+PREDICTED_OF_MANY = 2.5  # predicted parents for each of those: more do not change the result, and take longer
+WELL_PREDICTED = 0.3  # share of the held-out loss that features explain, for tfn+man to be taken with fewer parents
+PREDICTED_OF_FEW = 1.5  # predicted parents for each of those
+COSTS = (0.25, 0.5, 1.0)  # that are compared, the first one only where the second beats the last
 _HELD_OUT = 0.2  # share of a chunk's rows
 _ENOUGH, _TOO_FEW = 1000, 100  # held-out rows that carry labels, counted once for each label
 _SHARE = 0.03  # of the work of the last level that is done at most, for each cost
@@ -46,53 +48,82 @@ def settle(
     threads: int = 1,
 ) -> LinearConfig:
     """Return the settings with the choices made that were left to the data."""
+    per_row = _parents_per_row(Y, tree) if linear.negatives == "auto" else 0.0
+    explained = 0.0
+    if not linear.cost or 0.0 < per_row < MANY_PARENTS:
+        times = PREDICTED_OF_MANY if "man" in linear.negatives or per_row >= MANY_PARENTS else 1.0
+        cost, explained = _cost(_Trial.of(rows, Y, tree, linear, times, seed, threads))
+        linear = replace(linear, cost=cost)
     if linear.negatives == "auto":
-        linear = replace(linear, **_negatives(Y, tree, linear, search))
-    if not linear.cost:
-        linear = replace(linear, cost=_cost(rows, Y, tree, linear, seed, threads))
+        negatives, beam = negatives_for(per_row, search.beam, explained)
+        linear = replace(linear, negatives=negatives, negatives_beam=linear.negatives_beam or beam)
     return replace(linear, negatives_beam=linear.negatives_beam or search.beam)
 
 
-def _negatives(Y: sp.csr_matrix, tree: LabelTree, linear: LinearConfig, search: SearchConfig) -> dict[str, Any]:
+def _parents_per_row(Y: sp.csr_matrix, tree: LabelTree) -> float:
     if tree.n_levels < 2:
-        return {"negatives": "tfn"}
+        return 0.0
     parents = tree.lift(Y, tree.n_levels - 2)
-    per_row = parents.nnz / max(1, np.count_nonzero(np.diff(parents.indptr)))
-    negatives, beam = negatives_for(per_row, search.beam)
-    return {"negatives": negatives, "negatives_beam": linear.negatives_beam or beam}
+    return parents.nnz / max(1, np.count_nonzero(np.diff(parents.indptr)))
 
 
-def negatives_for(parents_per_row: float, beam: int) -> tuple[str, int]:
+def negatives_for(parents_per_row: float, beam: int, explained: float = 0.0) -> tuple[str, int]:
     """Return which rows train the labels and with how many predicted parents.
 
-    Rows carry labels under ``parents_per_row`` parents on average; the search keeps ``beam``.
+    Rows carry labels under ``parents_per_row`` parents on average; the search keeps ``beam``. Features explain a share
+    of the loss, which is zero where they say nothing.
 
     Examples
     --------
-    >>> negatives_for(3.2, 10), negatives_for(2.1, 10)
-    (('tfn+man', 8), ('tfn', 6))
+    >>> negatives_for(3.2, 10), negatives_for(1.9, 10, 0.5), negatives_for(1.9, 10, 0.1)
+    (('tfn+man', 8), ('tfn+man', 3), ('tfn', 3))
     """
-    n_predicted = min(beam, math.ceil(PREDICTED_PARENTS * parents_per_row))
-    return "tfn+man" if parents_per_row >= LEAST_PARENTS else "tfn", n_predicted
+    are_many = parents_per_row >= MANY_PARENTS
+    n_predicted = math.ceil((PREDICTED_OF_MANY if are_many else PREDICTED_OF_FEW) * parents_per_row)
+    return "tfn+man" if are_many or explained >= WELL_PREDICTED else "tfn", min(beam, n_predicted)
 
 
-def _cost(rows: Rows, Y: sp.csr_matrix, tree: LabelTree, linear: LinearConfig, seed: int, threads: int) -> float:
-    """Choose C on held-out rows: those of a label's parent, which are the rows to train it on by ``tfn``."""
-    last = tree.n_levels - 1
-    mask = by_column(tree.lift(Y, last - 1)) if last else None
-    problem = Problem(rows, targets_of(tree, Y, last, linear), mask, tree.starts[last], linear, seed)
-    trials = [replace(problem, config=replace(linear, cost=cost)) for cost in COSTS]
-    jobs = _sample(problem, PREDICTED_PARENTS if "man" in linear.negatives else 1.0)
-    scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
+@dataclass(frozen=True)
+class _Trial:
+    """A sample of the labels, trained on most of the rows of their parents; the others are held out."""
 
-    X = rows.sparse
+    problem: Problem
+    jobs: list[Job]
+    threads: int
 
-    def task(i: int) -> float:
-        with scratch.borrow() as (local, where):
-            return _held_out_loss(trials[i % len(trials)], jobs[i // len(trials)], X, local, where)
+    @classmethod
+    def of(
+        cls, rows: Rows, Y: sp.csr_matrix, tree: LabelTree, linear: LinearConfig, times: float, seed: int, threads: int
+    ) -> _Trial:
+        last = tree.n_levels - 1
+        mask = by_column(tree.lift(Y, last - 1)) if last else None
+        problem = Problem(rows, targets_of(tree, Y, last, linear), mask, tree.starts[last], linear, seed)
+        return cls(problem, _sample(problem, times), 1 if linear.memory_gb else threads)
 
-    losses = run(task, len(jobs) * len(trials), threads=1 if linear.memory_gb else threads)
-    return lowest(np.reshape(losses, (-1, len(trials))).sum(axis=0)) if losses else COSTS[-1]
+    def losses(self, costs: Sequence[float]) -> list[float]:
+        """Return the loss on the held-out rows for each of the costs, then that of the best constants."""
+        rows = self.problem.rows
+        scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
+        X = rows.sparse
+
+        def task(i: int) -> np.ndarray:
+            with scratch.borrow() as (local, where):
+                return _losses_of_group(self.problem, costs, self.jobs[i], X, local, where)
+
+        largest_first = np.argsort([-job.cost for job in self.jobs], kind="stable").tolist()
+        return np.sum(run(task, len(self.jobs), threads=self.threads, order=largest_first), axis=0).tolist()
+
+
+def _cost(trial: _Trial) -> tuple[float, float]:
+    """Return C, as it is given or with the lowest loss on held-out rows, and the share of the loss that it explains."""
+    given = trial.problem.config.cost
+    if not trial.jobs:
+        return given or COSTS[-1], 0.0
+    *losses, of_constants = trial.losses([given] if given else COSTS[1:])
+    if len(losses) > 1 and losses[0] < losses[1]:
+        losses.insert(0, trial.losses(COSTS[:1])[0])
+    explained = 1.0 - min(losses) / of_constants if of_constants else 0.0
+    return given or lowest(losses), explained
 
 
 def _sample(problem: Problem, times: float) -> list[Job]:
@@ -119,19 +150,25 @@ def _sample(problem: Problem, times: float) -> list[Job]:
     return [jobs[i] for i in order[: max(n_groups, _LEAST_GROUPS)]]
 
 
-def _held_out_loss(problem: Problem, job: Job, X: sp.csr_matrix, local: np.ndarray, where: np.ndarray) -> float:
-    """Train a group of labels on most of its rows; return the loss on the others."""
+def _losses_of_group(
+    problem: Problem, costs: Sequence[float], job: Job, X: sp.csr_matrix, local: np.ndarray, where: np.ndarray
+) -> np.ndarray:
+    """Train a group of labels on most of its rows with each of the costs; return the losses on the others."""
     rows, rng = problem.rows, np.random.default_rng([problem.seed, job.first])
     is_held_out = rng.random(len(job.rows)) < _HELD_OUT
     held_out, others = job.rows[is_held_out], job.rows[~is_held_out]
     targets = _dense_targets(problem, job, held_out, where)
     if not len(others) or not targets.any():
-        return 0.0
-    (group,) = train_chunk(problem, job, Chunk.copied(rows, others, local), where)
-    margins = _margins(X[held_out], group, local)
-    if rows.n_dense:
-        margins += rows.dense[held_out] @ _dense_weights(rows, group)
-    return _loss(problem.config, margins, targets)
+        return np.zeros(len(costs) + 1)
+    chunk, held_out_rows = Chunk.copied(rows, others, local), X[held_out]
+    losses = []
+    for cost in costs:
+        (group,) = train_chunk(replace(problem, config=replace(problem.config, cost=cost)), job, chunk, where)
+        margins = _margins(held_out_rows, group, local)
+        if rows.n_dense:
+            margins += rows.dense[held_out] @ _dense_weights(rows, group)
+        losses.append(_loss(problem.config, margins, targets))
+    return np.array([*losses, _loss(problem.config, _best_constants(problem.config, targets), targets)])
 
 
 def _dense_targets(problem: Problem, job: Job, some: np.ndarray, where: np.ndarray) -> np.ndarray:
@@ -147,10 +184,11 @@ def _dense_targets(problem: Problem, job: Job, some: np.ndarray, where: np.ndarr
 def _margins(X: sp.csr_matrix, group: Group, local: np.ndarray) -> np.ndarray:
     """Return the margins of rows for a group's labels; only the features that have weights count."""
     is_sparse = group.features < X.shape[1]
-    features, place = np.unique(group.features[is_sparse], return_inverse=True)
-    weights = np.zeros((len(features) + 1, len(group.bias)), np.float32)
-    weights[place + 1, group.lanes[is_sparse]] = group.values[is_sparse]
+    local[group.features[is_sparse]] = 1
+    features = np.flatnonzero(local)
     local[features] = np.arange(1, len(features) + 1)
+    weights = np.zeros((len(features) + 1, len(group.bias)), np.float32)
+    weights[local[group.features[is_sparse]], group.lanes[is_sparse]] = group.values[is_sparse]
     renumbered = sp.csr_matrix((X.data, local[X.indices], X.indptr), shape=(X.shape[0], len(weights)))
     local[features] = 0
     return renumbered @ weights + group.bias
@@ -167,20 +205,35 @@ def _loss(config: LinearConfig, margins: np.ndarray, targets: np.ndarray) -> flo
     """Return the loss that training lowers, without the norm of the weights."""
     signed = np.where(targets > 0, margins, -margins).astype(np.float64)
     each = np.logaddexp(0.0, -signed) if config.loss == "logistic" else np.maximum(0.0, 1.0 - signed) ** 2
-    return float((each * np.where(targets > 0, config.cost_positive * targets, config.cost_negative)).sum())
+    return float((each * _weights(config, targets)).sum())
 
 
-def lowest(losses: np.ndarray) -> float:
-    """Return the cost between the first and the last of ``COSTS`` where a parabola through the losses is lowest.
+def _best_constants(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
+    """Return, for each label, the margin that has the lowest loss if it is the same for all rows."""
+    weights = _weights(config, targets)
+    positive, negative = (np.maximum((weights * carried).sum(axis=0), 1e-9) for carried in (targets > 0, targets <= 0))
+    if config.loss == "logistic":
+        return np.log(positive / negative)
+    return (positive - negative) / (positive + negative)
+
+
+def _weights(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
+    return np.where(targets > 0, config.cost_positive * targets, config.cost_negative)
+
+
+def lowest(losses: Sequence[float]) -> float:
+    """Return the cost where a parabola through the losses of all ``COSTS`` is lowest; the last if it beats the middle.
 
     Examples
     --------
-    >>> lowest(np.array([3.0, 2.0, 3.0])), lowest(np.array([3.0, 2.0, 1.5])), lowest(np.array([3.0, 2.0, 2.0]))
-    (0.5, 1.0, 0.71)
+    >>> lowest([3.0, 2.0, 3.0]), lowest([3.0, 2.0, 2.5]), lowest([2.0, 1.5])
+    (0.5, 0.56, 1.0)
     """
+    if losses[-1] <= losses[-2]:
+        return COSTS[-1]
     first, middle, last = losses
     bend = first - 2.0 * middle + last
     if bend <= 0:
         return COSTS[int(np.argmin(losses))]
-    place = min(max(0.5 * (first - last) / bend, -1.0), 1.0)  # in octaves from the middle
-    return round(float(COSTS[1] * 2.0**place), 2)
+    place = max(0.5 * (first - last) / bend, -1.0)  # in octaves from the middle
+    return round(COSTS[1] * 2.0**place, 2)
