@@ -16,7 +16,7 @@ from tests import reference
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
-from umpteen.linear import Level, LinearTree, choose, fit, search, settle, train
+from umpteen.linear import Level, LinearTree, choose, chunk, fit, search, settle, train
 from umpteen.linear.pack import Coder
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
@@ -243,13 +243,13 @@ def test_rows_are_copied_once_for_all_labels_of_a_parent(monkeypatch, threads):
     Y = sp.csr_matrix(np.tile(Y.toarray(), (1, 40)))
     tree = LabelTree.from_groups([list(range(70)), list(range(70, 120))])  # jobs of sixteen labels: five and four
     copied: list[int] = []
-    original = fit.Chunk.copied
+    original = chunk.Chunk.copied
 
     def count(rows: Rows, some: np.ndarray, local: np.ndarray) -> Any:
         copied.append(len(some))
         return original(rows, some, local)
 
-    monkeypatch.setattr(fit.Chunk, "copied", count)
+    monkeypatch.setattr(chunk.Chunk, "copied", count)
     train(rows, Y, tree, LinearConfig(cost=1.0, negatives="tfn"), SEARCH, threads=threads)
     lifted = tree.lift(Y, 0)
     assert sorted(copied) == sorted(np.diff(lifted.tocsc().indptr))
@@ -260,7 +260,7 @@ def test_an_error_while_rows_are_copied_reaches_the_caller(monkeypatch):
         raise MemoryError("no room for the rows")
 
     rows, Y = noisy_problem(0.1)
-    monkeypatch.setattr(fit.Chunk, "copied", fail)
+    monkeypatch.setattr(chunk.Chunk, "copied", fail)
     with pytest.raises(MemoryError, match="no room for the rows"):
         train(rows, Y, LabelTree.from_groups([[0, 1], [2]]), LinearConfig(cost=1.0, negatives="tfn"), SEARCH, threads=3)
 

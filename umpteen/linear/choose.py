@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,8 +22,8 @@ import scipy.sparse as sp
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, run
-from umpteen.kernels import LANES, lazy
-from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, families, targets_of, train_chunk
+from umpteen.kernels import LANES
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, families, targets_of, train_chunk
 from umpteen.tree import LabelTree
 
 MANY_PARENTS = 2.5  # under which rows carry labels, on average, for tfn+man to be taken
@@ -102,16 +103,42 @@ class _Trial:
 
     def losses(self, costs: Sequence[float]) -> list[float]:
         """Return the loss on the held-out rows for each of the costs, then that of the best constants."""
-        rows = self.problem.rows
+        rows, config = self.problem.rows, self.problem.config
+        groups = [held for job in self.jobs if (held := _HeldOut.of(self.problem, job)) is not None]
+        tasks = [(held, cost) for held in groups for cost in costs]
+        chunks = SharedChunks(rows, [held.job for held, _ in tasks])
         scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
         X = rows.sparse
 
-        def task(i: int) -> np.ndarray:
-            with scratch.borrow() as (local, where):
-                return _losses_of_group(self.problem, costs, self.jobs[i], X, local, where)
+        def task(i: int) -> float:
+            held, cost = tasks[i]
+            problem = replace(self.problem, config=replace(config, cost=cost))
+            with scratch.borrow() as (local, where), chunks.borrow(held.job, local) as chunk:
+                (group,) = train_chunk(problem, held.job, chunk, where)
+                return _loss(config, _margins(rows, X, held.rows, group, local), held.targets)
 
-        largest_first = np.argsort([-job.cost for job in self.jobs], kind="stable").tolist()
-        return np.sum(run(task, len(self.jobs), threads=self.threads, order=largest_first), axis=0).tolist()
+        order = np.argsort([-held.job.cost for held, _ in tasks], kind="stable").tolist()
+        found = run(task, len(tasks), threads=self.threads, order=order)
+        of_constants = sum(_loss(config, _best_constants(config, held.targets), held.targets) for held in groups)
+        return [*np.reshape(found, (-1, len(costs))).sum(axis=0).tolist(), of_constants]
+
+
+class _HeldOut(NamedTuple):
+    """A group of labels to train on most of its rows, and the others with their targets (rows, labels)."""
+
+    job: Job
+    rows: np.ndarray
+    targets: np.ndarray
+
+    @classmethod
+    def of(cls, problem: Problem, job: Job) -> _HeldOut | None:
+        """Split the rows of a group; None if there is nothing to train on or to compare."""
+        is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(job.rows)) < _HELD_OUT
+        rows, others = job.rows[is_held_out], job.rows[~is_held_out]
+        carried = problem.targets[:, job.first : job.last].tocsr()[rows]
+        if not len(others) or not carried.nnz:
+            return None
+        return cls(replace(job, rows=others), rows, carried.toarray())
 
 
 def _cost(trial: _Trial) -> tuple[float, float]:
@@ -150,39 +177,9 @@ def _sample(problem: Problem, times: float) -> list[Job]:
     return [jobs[i] for i in order[: max(n_groups, _LEAST_GROUPS)]]
 
 
-def _losses_of_group(
-    problem: Problem, costs: Sequence[float], job: Job, X: sp.csr_matrix, local: np.ndarray, where: np.ndarray
-) -> np.ndarray:
-    """Train a group of labels on most of its rows with each of the costs; return the losses on the others."""
-    rows, rng = problem.rows, np.random.default_rng([problem.seed, job.first])
-    is_held_out = rng.random(len(job.rows)) < _HELD_OUT
-    held_out, others = job.rows[is_held_out], job.rows[~is_held_out]
-    targets = _dense_targets(problem, job, held_out, where)
-    if not len(others) or not targets.any():
-        return np.zeros(len(costs) + 1)
-    chunk, held_out_rows = Chunk.copied(rows, others, local), X[held_out]
-    losses = []
-    for cost in costs:
-        (group,) = train_chunk(replace(problem, config=replace(problem.config, cost=cost)), job, chunk, where)
-        margins = _margins(held_out_rows, group, local)
-        if rows.n_dense:
-            margins += rows.dense[held_out] @ _dense_weights(rows, group)
-        losses.append(_loss(problem.config, margins, targets))
-    return np.array([*losses, _loss(problem.config, _best_constants(problem.config, targets), targets)])
-
-
-def _dense_targets(problem: Problem, job: Job, some: np.ndarray, where: np.ndarray) -> np.ndarray:
-    columns = problem.targets
-    ptr, lanes, values = lazy.solve.positives(
-        columns.indptr, columns.indices, columns.data, job.first, job.last, some, where
-    )
-    targets = np.zeros((len(some), job.last - job.first), np.float32)
-    targets[np.repeat(np.arange(len(some)), np.diff(ptr)), lanes] = values
-    return targets
-
-
-def _margins(X: sp.csr_matrix, group: Group, local: np.ndarray) -> np.ndarray:
-    """Return the margins of rows for a group's labels; only the features that have weights count."""
+def _margins(rows: Rows, X: sp.csr_matrix, some: np.ndarray, group: Group, local: np.ndarray) -> np.ndarray:
+    """Return the margins of some rows for a group's labels; only the features that have weights count."""
+    X = X[some]
     is_sparse = group.features < X.shape[1]
     local[group.features[is_sparse]] = 1
     features = np.flatnonzero(local)
@@ -191,7 +188,8 @@ def _margins(X: sp.csr_matrix, group: Group, local: np.ndarray) -> np.ndarray:
     weights[local[group.features[is_sparse]], group.lanes[is_sparse]] = group.values[is_sparse]
     renumbered = sp.csr_matrix((X.data, local[X.indices], X.indptr), shape=(X.shape[0], len(weights)))
     local[features] = 0
-    return renumbered @ weights + group.bias
+    margins = renumbered @ weights + group.bias
+    return margins + rows.dense[some] @ _dense_weights(rows, group) if rows.n_dense else margins
 
 
 def _dense_weights(rows: Rows, group: Group) -> np.ndarray:

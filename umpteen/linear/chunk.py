@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +135,36 @@ class Chunk:
         sums = np.zeros(len(features), np.float32)
         length = lazy.solve.sum_features(*sparse, private, rows.dense, some, sums)
         return cls(some, sparse, square, private, alone, features, sums, length)
+
+
+class SharedChunks:
+    """The rows of each parent, copied once for all its jobs and kept until the last of them is done."""
+
+    def __init__(self, rows: Rows, jobs: list[Job]):
+        self.rows, self.lock = rows, threading.Lock()
+        self.n_left = Counter(id(job.rows) for job in jobs)
+        self.copies: dict[int, Future[Chunk]] = {}
+
+    @contextmanager
+    def borrow(self, job: Job, local: np.ndarray) -> Iterator[Chunk]:
+        """Hold the rows of a job; ``local`` is one zeroed int32 for each feature and is left zeroed."""
+        key = id(job.rows)
+        with self.lock:
+            is_first = key not in self.copies
+            copy = self.copies.setdefault(key, Future())
+        if is_first:
+            try:
+                rows = self.rows
+                copy.set_result(Chunk.whole(rows) if job.rows is None else Chunk.copied(rows, job.rows, local))
+            except BaseException as error:
+                copy.set_exception(error)
+        try:
+            yield copy.result()
+        finally:
+            with self.lock:
+                self.n_left[key] -= 1
+                if not self.n_left[key]:
+                    del self.copies[key]
 
 
 def train_chunk(problem: Problem, job: Job, chunk: Chunk, where: np.ndarray) -> list[Group]:

@@ -8,9 +8,7 @@ both (eqs. 7–8). Chunks are independent, so they run on threads; a memory boun
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,7 +21,7 @@ from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
-from umpteen.linear.chunk import Chunk, Group, Job, Problem, by_column, families, targets_of, train_chunk
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, families, targets_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
 from umpteen.store import Checkpoint
@@ -96,7 +94,7 @@ def train_levels(
     budget = _Budget(config.memory_gb * 1e9)
     shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
-    chunks = _Chunks(rows, [job for _, job in jobs])
+    chunks = SharedChunks(rows, [job for _, job in jobs])
     costs = [job.cost for _, job in jobs]
     order = np.argsort([-cost for cost in costs], kind="stable").tolist()
 
@@ -199,35 +197,6 @@ def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
     """Say whether a level's mask holds predictions of the level above."""
     is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
     return level > 0 and is_asked and "man" in config.negatives
-
-
-class _Chunks:
-    """The rows of each parent, copied once for all its jobs and kept until the last of them is done."""
-
-    def __init__(self, rows: Rows, jobs: list[Job]):
-        self.rows, self.lock = rows, threading.Lock()
-        self.n_left = Counter(id(job.rows) for job in jobs)
-        self.copies: dict[int, Future[Chunk]] = {}
-
-    @contextmanager
-    def borrow(self, job: Job, local: np.ndarray) -> Iterator[Chunk]:
-        key = id(job.rows)
-        with self.lock:
-            is_first = key not in self.copies
-            copy = self.copies.setdefault(key, Future())
-        if is_first:
-            try:
-                rows = self.rows
-                copy.set_result(Chunk.whole(rows) if job.rows is None else Chunk.copied(rows, job.rows, local))
-            except BaseException as error:
-                copy.set_exception(error)
-        try:
-            yield copy.result()
-        finally:
-            with self.lock:
-                self.n_left[key] -= 1
-                if not self.n_left[key]:
-                    del self.copies[key]
 
 
 class _Budget:
