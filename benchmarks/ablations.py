@@ -30,11 +30,11 @@ FIGURES = ("P@1", "P@3", "P@5", "R@1", "R@3", "R@5")
 FIXED = {
     "tree.kind": "halving",
     "linear.eps": 0.1,
-    "finetune.held_out": 0.0,
+    "training.validation_fraction": 0.0,
     "embedding_weight": 0.4,
     "head_weight": 0.0,
 }
-AS_IT_IS = {"finetune.epochs": (0.0,), "finetune.bootstrap": False}
+AS_IT_IS = {"training.epochs": (0.0,), "training.init": "random"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,7 +82,7 @@ class Lab:
     def costs(self) -> list[Row]:
         """Compare training with and without weights from induced relevance, in the encoder and in the ranker."""
         rows = [
-            {"case": name} | self.measure({"finetune.relevance": value, "linear.relevance": value})
+            {"case": name} | self.measure({"training.relevance": value, "linear.relevance": value})
             for name, value in (("with", "induce"), ("without", "none"))
         ]
         return shown("cost-sensitive learning", rows, FIGURES)
@@ -91,7 +91,7 @@ class Lab:
         """Compare encoders that learned labels in clusters of a size, at once, not from coarse to fine."""
         n_labels, rows = self.train.Y.shape[1], []
         for size in CLUSTER_SIZES:
-            at_once = {"finetune.cluster": size, "finetune.branching": n_labels, "finetune.max_nodes": n_labels}
+            at_once = {"network.labels_per_cluster": size, "network.branching": n_labels, "network.max_nodes": n_labels}
             alone, beside = self.alone_and_beside(at_once)
             rows += [
                 {"case": f"{size}", "size": size, "features": "encoder"} | alone,

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = options.work / "xr-transformer"
     about = prepare(data, options.rows)
     settings = neural_settings()
-    peer = {"encoder": str(locate("minilm")), "tokens": settings["encoder.tokens"], "steps": options.steps}
+    peer = {"encoder": str(locate("minilm")), "tokens": settings["encoder.max_length"], "steps": options.steps}
     rows = {OURS: measure(OURS, settings, data, options.venvs), PECOS: measure(PECOS, peer, data, options.venvs)}
     rows[PECOS]["settings"] = {name: value for name, value in peer.items() if name != "encoder"}
     rows[OURS]["settings"] = settings

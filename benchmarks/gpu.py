@@ -19,7 +19,7 @@ import torch
 import transformers
 
 import umpteen
-from umpteen.config import EncoderConfig, FinetuneConfig
+from umpteen.config import EncoderConfig
 from umpteen.data.tokens import Tokens
 from umpteen.models import create
 from umpteen.neural.encoder import Encoder
@@ -110,7 +110,7 @@ def loop_rate(
     torch.cuda.reset_peak_memory_stats()
     torch._dynamo.reset()
     model = _bert(layers, width, heads)
-    encoder = Encoder(model, _NoTokenizer(), EncoderConfig(tokens=length, device="cuda", compile=compile_))
+    encoder = Encoder(model, _NoTokenizer(), EncoderConfig(max_length=length, device="cuda", compile=compile_))
     n_texts = 8 * batch
     rng = np.random.default_rng(0)
     tokens = Tokens(np.arange(n_texts + 1) * length, rng.integers(2, 30_000, n_texts * length).astype(np.int32))
@@ -121,7 +121,11 @@ def loop_rate(
         if stage.startswith("fine-tuning"):
             marks.append((done, _now()))
 
-    config = FinetuneConfig(epochs=(n_steps / 8,), batch_size=batch, bootstrap=False, negatives="all", record=record)
+    settings = {
+        "training.epochs": n_steps / 8, "training.batch_size": batch, "training.init": "random",
+        "training.negatives": "all", "training.cuda_graphs": record, "training.validation_fraction": 0.0,
+    }  # fmt: skip
+    config = create("xr-transformer", settings).config
     Finetuning(encoder, tokens, Y, LabelTree.flat(N_LABELS), config, progress=progress).embeddings()
     (first, begun), (last, ended) = marks[1], marks[-1]
     rate = (last - first) * batch * length / (ended - begun)

@@ -22,10 +22,11 @@ from umpteen.cli.benchmark import Job, in_own_process
 
 HEAD = ("recipe", "labels", "training s", "texts a second", "GPU MB", "expected GPU MB", "memory MB", "ms a text")
 SETTINGS = {
-    "encoder.tokens": 32, "net.batch_size": 256, "net.rate": 3e-4, "net.schedule": "linear",
+    "encoder.max_length": 32, "training.batch_size": 256, "training.learning_rate": 3e-4,
+    "training.lr_schedule": "linear",
     "tfidf.ngram_max": 1,
 }  # fmt: skip
-OWN = {"cascadexml": {"net.depth": 4}, "lightxml": {"net.average_from": 1.0}}
+OWN = {"cascadexml": {"network.depth": 4}, "lightxml": {"training.swa_start": 1.0}}
 _WORDS = 20_000
 _TEST = 2_000
 
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), options.labels, options.per_text)
         for recipe in options.recipes.split(","):
-            settings = SETTINGS | OWN.get(recipe, {}) | {"net.epochs": options.epochs, "encoder.name": options.encoder}
+            settings = (
+                SETTINGS | OWN.get(recipe, {}) | {"training.epochs": options.epochs, "encoder.name": options.encoder}
+            )
             row = in_own_process(Job(folder, recipe, 1, settings, None, "test", quiet=True))
             n_read = options.labels / options.per_text * options.epochs
             rows.append([

@@ -28,7 +28,7 @@ from umpteen.store import atomic_write
 Settings = Mapping[str, Any]
 Key = TypeVar("Key")
 
-LIGHT: Settings = {"net.average_from": 1.0, "net.head_rate": 1e-2}  # a few passes, at a rate that falls
+LIGHT: Settings = {"training.swa_start": 1.0, "training.head_learning_rate": 1e-2}  # a few passes, at a rate that falls
 
 
 class Case(NamedTuple):
@@ -49,8 +49,8 @@ def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str
         "cascadexml": net,
         "cascadexml-dismec": {**net, **ranker},
         "full": net,
-        "attentionxml": {**net, "net.rate": 1e-3, "net.average_from": 1.0},
-        "xml-cnn": {**net, "net.rate": 1e-3},
+        "attentionxml": {**net, "training.learning_rate": 1e-3, "training.swa_start": 1.0},
+        "xml-cnn": {**net, "training.learning_rate": 1e-3},
     }
     single = {name: Case(name, {**settings, **own.get(name, {})}) for name, settings in shared.items()}
     voting = {f"{name}*3": Case(f"{name}*3", single[name].settings) for name in ("xr-transformer", "cascadexml")}
@@ -58,44 +58,54 @@ def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str
 
 
 def _eurlex() -> dict[str, Case]:
-    tokens = {"encoder.tokens": 512}
+    tokens = {"encoder.max_length": 512}
     return _cases(
-        net=tokens | {"net.batch_size": 64, "net.rate": 2e-4, "net.schedule": "linear", "net.epochs": 5.0},
+        net=tokens | {
+            "training.batch_size": 64, "training.learning_rate": 2e-4, "training.lr_schedule": "linear",
+            "training.epochs": 5.0,
+        },
         finetune=tokens | {
-            "finetune.batch_size": 64, "finetune.rate": 2e-4, "finetune.negatives": "all", "finetune.held_out": 0.0,
+            "training.batch_size": 64, "training.learning_rate": 2e-4, "training.negatives": "all",
+            "training.validation_fraction": 0.0,
         },
         ranker={"linear.cost_positive": 1.5, "embedding_weight": 0.6, "head_weight": 0.2},
         own={
-            "xr-transformer": {"finetune.levels": (64,), "finetune.epochs": (0.6, 4.4)},
-            "attentionxml": {"net.epochs": 8.0},
-            "xml-cnn": {"net.epochs": 10.0},
+            "xr-transformer": {"network.levels": (64,), "training.epochs": (0.6, 4.4)},
+            "attentionxml": {"training.epochs": 8.0},
+            "xml-cnn": {"training.epochs": 10.0},
         },
     )  # fmt: skip
 
 
 def _yso() -> dict[str, Case]:
-    tokens = {"encoder.tokens": 64}
-    net = tokens | {"net.batch_size": 256, "net.rate": 3e-4, "net.schedule": "linear", "net.epochs": 3.0}
-    small_steps = {"net.batch_size": 128}
+    tokens = {"encoder.max_length": 64}
+    net = tokens | {
+        "training.batch_size": 256,
+        "training.learning_rate": 3e-4,
+        "training.lr_schedule": "linear",
+        "training.epochs": 3.0,
+    }
+    small_steps = {"training.batch_size": 128}
     nine = _cases(
         net=net,
         finetune=tokens | {
-            "finetune.batch_size": 256, "finetune.rate": 3e-4, "finetune.negatives": "all", "finetune.held_out": 0.0,
-            "finetune.bootstrap_cost": 0.1,
+            "training.batch_size": 256, "training.learning_rate": 3e-4, "training.negatives": "all",
+            "training.validation_fraction": 0.0,
+            "training.init_cost": 0.1,
         },
         ranker={"linear.eps": 0.1, "linear.threshold": 0.05, "embedding_weight": 2.0, "head_weight": 0.3},
         own={
-            "xr-transformer": {"finetune.epochs": (0.5, 0.5, 2.0)},
-            "x-transformer": {"finetune.epochs": (3.0,)},
+            "xr-transformer": {"training.epochs": (0.5, 0.5, 2.0)},
+            "x-transformer": {"training.epochs": (3.0,)},
             "cascadexml-dismec": {"tree.kind": "halving"},  # one versus all would take far longer
-            "attentionxml": small_steps | {"net.epochs": 2.0},
-            "xml-cnn": small_steps | {"net.rate": 3e-4},
+            "attentionxml": small_steps | {"training.epochs": 2.0},
+            "xml-cnn": small_steps | {"training.learning_rate": 3e-4},
         },
     )  # fmt: skip
-    clusters = {**nine["lightxml"].settings, "net.few_labels": 0}
-    orders = {"D": ("at-once", 4.0), "BS": ("own-reader", 2.0), "S": ("one-reader", 2.0)}  # of its paper's Table 5
+    clusters = {**nine["lightxml"].settings, "network.few_labels": 0}
+    orders = {"D": ("joint", 4.0), "BS": ("own-reader", 2.0), "S": ("shared-reader", 2.0)}  # of its paper's Table 5
     negatives = {  # as many passes over the texts each
-        f"lightxml-{name}": Case("lightxml", {**clusters, "net.order": order, "net.epochs": epochs}, 150_000)
+        f"lightxml-{name}": Case("lightxml", {**clusters, "training.order": order, "training.epochs": epochs}, 150_000)
         for name, (order, epochs) in orders.items()
     }
     return nine | negatives
@@ -103,9 +113,14 @@ def _yso() -> dict[str, Case]:
 
 def _reverse_dictionary() -> dict[str, Case]:
     net = {
-        "encoder.tokens": 32, "net.batch_size": 256, "net.rate": 3e-4, "net.schedule": "linear", "net.epochs": 3.0,
+        "encoder.max_length": 32, "training.batch_size": 256, "training.learning_rate": 3e-4,
+        "training.lr_schedule": "linear", "training.epochs": 3.0,
     }  # fmt: skip
-    own: dict[str, Settings] = {"lightxml": LIGHT, "cascadexml": {"net.depth": 4, "net.beam": (256,)}, "full": {}}
+    own: dict[str, Settings] = {
+        "lightxml": LIGHT,
+        "cascadexml": {"network.depth": 4, "network.beam": (256,)},
+        "full": {},
+    }
     return {"xr-linear": Case("xr-linear", {})} | {name: Case(name, {**net, **more}) for name, more in own.items()}
 
 

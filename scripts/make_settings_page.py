@@ -11,15 +11,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ModelConfig, NetModelConfig, NeuralConfig, describe, describe_all, to_dict
+from umpteen.config import (
+    EncoderConfig,
+    ModelConfig,
+    NetworkConfig,
+    NeuralConfig,
+    TrainingConfig,
+    describe,
+    describe_all,
+    to_dict,
+)
 from umpteen.models import RECIPES
 
+_NEURAL = (NeuralConfig, EncoderConfig, NetworkConfig, TrainingConfig)  # whose options may have no effect
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 HEAD = """\
 # Settings
 
-Every setting of every recipe; those of [recipes with an encoder](#recipes-with-an-encoder) come last. This page is
+Every setting of every recipe; those of [neural recipes](#neural-recipes) come last. This page is
 generated from the classes in `umpteen/config/`; do not edit it by hand, run `python scripts/make_settings_page.py`.
 `umpteen settings` prints the same list.
 
@@ -39,21 +49,15 @@ that names the rule and the nearest known name. A fitted model records what `fit
 """
 
 NEURAL = """\
-## Recipes with an encoder
+## Neural recipes
 
-[`xr-transformer`](recipes/xr-transformer.md) and [`x-transformer`](recipes/x-transformer.md) have all of the above, for
-their ranker, and these. `encoder` alone may be a name: `XRTransformer(encoder="minilm")`, `--encoder minilm`.
-`--device` is `encoder.device`. Their ranker has other defaults than those above:
-{ranker}.
-"""
+Recipes with an encoder or a network have all of the above and these. The settings above belong to their ranker, where
+they have one; `tfidf` and `tree` also say how labels are clustered. `encoder` alone may be a name:
+`XRTransformer(encoder="minilm")`, `--encoder minilm`. `--device` is `encoder.device`. A list may be given as a single
+number. Their ranker has other defaults than those above: {ranker}.
 
-NETS = """\
-## Recipes that are networks
-
-[`lightxml`](recipes/lightxml.md), [`cascadexml`](recipes/cascadexml.md),
-[`cascadexml-dismec`](recipes/cascadexml-dismec.md) and [`full`](recipes/full.md) have the settings of linear recipes
-(`tfidf` and `tree` for their clusters, the others for a ranker, with the defaults of the section above), `encoder`, the
-two weights of the section above, and these.
+Not every setting has an effect in every recipe: the last column says which, and `umpteen train` warns about a setting
+that is given but has none.
 """
 
 PRESETS = """\
@@ -69,8 +73,6 @@ def page() -> str:
     own = [row for row in describe(NeuralConfig) if row[0] not in linear]
     parts = [HEAD, "## Whole model\n", *_tables(ModelConfig, describe(ModelConfig), "##")]
     parts += [NEURAL.format(ranker=_ranker_defaults()), *_tables(NeuralConfig, own, "###")]
-    shared = linear | {key for key, *_ in own}
-    parts += [NETS, *_tables(NetModelConfig, [row for row in describe(NetModelConfig) if row[0] not in shared], "###")]
     return "\n".join([*parts, PRESETS, _presets()])
 
 
@@ -95,8 +97,9 @@ def _table(cls: type, rows: list[tuple[str, str, Any, str]]) -> str:
     specs = {spec.name: spec.metadata for spec in dataclasses.fields(cls)}
     lines = ["| setting | type | default | may be | what it does |", "|---|---|---|---|---|"]
     for key, kind, default, doc in rows:
-        may_be = _range(specs[key.rpartition(".")[2]])
-        lines.append(f"| `{key}` | {_kind(kind)} | `{_json(default)}` | {may_be} | {doc} |")
+        rules = specs[key.rpartition(".")[2]]
+        only = f". Only where {rules['when'].words}" if rules.get("when") and cls in _NEURAL else ""
+        lines.append(f"| `{key}` | {_kind(kind)} | `{_json(default)}` | {_range(rules)} | {doc}{only} |")
     return "\n".join(lines) + "\n"
 
 

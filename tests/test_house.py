@@ -28,9 +28,9 @@ MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(u
 OPTIONAL = {"pyarrow", "safetensors", "torch", "transformers", "triton"}
 
 PUBLIC = {
-    "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree",
-    "LightXML", "PLT", "Parabel", "Tfidf", "TopK", "XMLCNN", "XRLinear", "XRTransformer", "XTransformer", "__version__",
-    "evaluate", "load", "load_demo", "read",
+    "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "ExtremeText", "FullHead",
+    "LabelTree", "LightXML", "PLT", "Parabel", "Tfidf", "TopK", "XMLCNN", "XRLinear", "XRTransformer", "XTransformer",
+    "__version__", "evaluate", "load", "load_demo", "read",
 }  # fmt: skip
 
 

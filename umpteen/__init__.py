@@ -24,6 +24,7 @@ _HOMES = {
     "FullHead": "umpteen.models.network",
     "XMLCNN": "umpteen.models.network",
     "AttentionXML": "umpteen.models.network",
+    "ExtremeText": "umpteen.models.network",
     "Ensemble": "umpteen.models.ensemble",
     "load": "umpteen.models",
     "Dataset": "umpteen.data",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from umpteen.config import EncodedConfig, NetModelConfig
+from umpteen.config import NeuralConfig
 from umpteen.data.labels import Labels
 from umpteen.models import RECIPES, Model, create
 
@@ -20,31 +20,43 @@ N_TOPICS, N_PER_TOPIC = 6, 10
 N_LABELS = N_TOPICS * N_PER_TOPIC
 SMALL = {"tree.leaf_size": 8, "tree.branching": 4, "threads": 1}  # several levels over sixty labels
 LEARN = {
-    "tree.kind": "halving", "encoder.tokens": 16, "encoder.device": "cpu", "finetune.branching": 8,
-    "finetune.epochs": (1.0, 1.0), "finetune.batch_size": 100, "finetune.rate": 1e-3, "finetune.head_rate": 1e-2,
+    "tree.kind": "halving", "encoder.max_length": 16, "encoder.device": "cpu", "network.branching": 8,
+    "training.epochs": (1.0, 1.0), "training.batch_size": 100, "training.learning_rate": 1e-3,
+    "training.head_learning_rate": 1e-2,
 }  # fmt: skip
 LEARN_AT_ONCE = {
-    "encoder.tokens": 16, "encoder.device": "cpu", "net.levels": (6, 15), "net.pooling": "mean", "net.beam": (4,),
-    "net.dropout": (0.1,), "net.epochs": 8.0, "net.batch_size": 32, "net.rate": 3e-3, "net.head_rate": 3e-2,
+    "encoder.max_length": 16, "encoder.device": "cpu", "network.levels": (6, 15), "network.pooling": "mean",
+    "network.beam": (4,),
+    "network.dropout": (0.1,), "training.epochs": 8.0, "training.batch_size": 32,
+    "training.learning_rate": 3e-3, "training.head_learning_rate": 3e-2,
 }  # fmt: skip
-NEURAL = [name for name, recipe in RECIPES.items() if issubclass(recipe.config_class, EncodedConfig)]
-NETS = [name for name in NEURAL if issubclass(RECIPES[name].config_class, NetModelConfig)]
+NEURAL = [name for name, recipe in RECIPES.items() if issubclass(recipe.config_class, NeuralConfig)]
+NETS = [name for name in NEURAL if not RECIPES[name].defaults().is_recursive]
 LINEAR = [name for name in RECIPES if name not in NEURAL]
-_NO_TORCH = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="torch is not installed")
-ALL = [*LINEAR, *(pytest.param(name, marks=_NO_TORCH) for name in NEURAL)]
+needs_torch = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("transformers")), reason="torch is not installed"
+)
+ALL = [*LINEAR, *(pytest.param(name, marks=needs_torch) for name in NEURAL)]
 
 
 LEARN_OTHERWISE = {
-    "full": {"net.head_rate": 1.0},
-    "attentionxml": {"net.levels": (15,), "net.hidden": 32, "net.epochs": 8.0, "net.rate": 2e-2},
+    "full": {"training.head_learning_rate": 1.0},
+    "extremetext": {
+        "network.pooling": "", "training.epochs": 15.0, "training.learning_rate": 0.3,
+        "training.head_learning_rate": 0.3, "network.hidden": 32, "network.dropout": 0.0,
+    },
+    "attentionxml": {
+        "network.levels": (15,), "network.hidden": 32, "training.epochs": 8.0, "training.learning_rate": 2e-2,
+    },
     "xml-cnn": {
-        "net.levels": (), "net.hidden": 64, "net.bottleneck": 128, "net.epochs": 14.0, "net.rate": 1e-2,
-        "net.head_rate": 6e-3,
+        "network.levels": (), "network.hidden": 64, "network.bottleneck": 128, "training.epochs": 14.0,
+        "training.learning_rate": 1e-2,
+        "training.head_learning_rate": 6e-3,
     },
 }  # fmt: skip
 
 
-BRIEFLY = {"net.epochs": 1.0}  # where what a network learns does not matter
+BRIEFLY = {"training.epochs": 1.0}  # where what a network learns does not matter
 
 
 def learning(recipe: str) -> dict[str, Any]:

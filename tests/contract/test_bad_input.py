@@ -148,7 +148,7 @@ def test_a_tree_with_a_huge_group_is_refused_where_all_of_it_would_be_scored(sma
     tree = LabelTree.from_parents(np.maximum(np.arange(n_labels) - (n_labels - 10), 0))
     Y = sp.csr_matrix((np.ones(3), ([0, 1, 2], [0, 1, 2])), shape=(3, n_labels))
     with pytest.raises(
-        BadConfig, match=r"the tree has a group of 99,991, so that with net.beam 4 a text .* 399,964 nodes"
+        BadConfig, match=r"the tree has a group of 99,991, so that with network.beam 4 a text .* 399,964 nodes"
     ):
         small("cascadexml").fit(TEXTS, Y, tree=tree, progress=never)
 
@@ -156,9 +156,9 @@ def test_a_tree_with_a_huge_group_is_refused_where_all_of_it_would_be_scored(sma
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
-        ("xr-transformer", {"encoder.tokens": 100_000}, "encoder.tokens is 100000, but .* reads at most"),
-        ("cascadexml", {"encoder.tokens": 100_000}, "encoder.tokens is 100000, but .* reads at most"),
-        ("cascadexml", {"net.pooling": "cls@99"}, "net.pooling names layer 99, but the encoder has 2 layers"),
+        ("xr-transformer", {"encoder.max_length": 100_000}, "encoder.max_length is 100000, but .* reads at most"),
+        ("cascadexml", {"encoder.max_length": 100_000}, "encoder.max_length is 100000, but .* reads at most"),
+        ("cascadexml", {"network.pooling": "cls@99"}, "network.pooling names layer 99, but the encoder has 2 layers"),
     ],
 )
 def test_what_an_encoder_cannot_do_is_told_before_anything_is_read(
@@ -228,17 +228,17 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: XRLinear(tree={"kind": "given", "leaf_size": 1}).fit(TEXTS, LISTS), "no tree was passed"),
         (lambda: XRLinear(tree={"vectors": "names"}).fit(np.eye(3), LISTS), "needs texts and label names"),
         (lambda: create("xr-linear", {"encoder.name": "minilm"}), "no setting 'encoder.name'; those that have"),
-        (lambda: create("full", {"finetune.epochs": 2}), "those that have are xr-transformer, x-transformer$"),
-        (lambda: create("full", {"net.pooling": "cls@"}), "net.pooling must be poolings separated by commas"),
-        (lambda: create("lightxml", {"net.pooling": "cls, max"}), "net.pooling must be poolings separated by commas"),
+        (lambda: create("dismec", {"training.epochs": 2}), "those that have are xr-transformer, x-transformer, "),
+        (lambda: create("full", {"network.pooling": "cls@"}), "network.pooling must be poolings separated by commas"),
+        (lambda: create("lightxml", {"network.pooling": "cls, max"}), "network.pooling must be poolings separated"),
         (lambda: create("xr-transformer", {"encoder.nam": "x"}), "'nam'; did you mean 'name'"),
         (lambda: create("xr-transformer", {"encoder": 5}), "encoder must be a EncoderConfig or a dict, but is 5"),
         (lambda: create("xr-transformer", {"encoder.device": "gpu"}), "device must be one of auto, cpu, cuda, mps"),
         (lambda: create("xr-transformer", {"features": "words"}), "features must be one of both, encoder, tfidf"),
         (lambda: create("xr-transformer", {"head_weight": 2}), "head_weight must be at most 1.0, but is 2"),
-        (lambda: create("xr-transformer", {"finetune.epochs": ()}), "epochs is empty; name at least one"),
+        (lambda: create("xr-transformer", {"training.epochs": ()}), "epochs is empty; name at least one"),
         (
-            lambda: create("xr-transformer", {"finetune.levels": "64,8"}),
+            lambda: create("xr-transformer", {"network.levels": "64,8"}),
             "must grow from coarse to fine, each to at least twice the one above, but are 64, 8",
         ),
         (lambda: XRTransformer(encoder="x").set_params(encoder__token=4), "token'; did you mean '.*tokens'"),

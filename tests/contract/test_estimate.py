@@ -111,9 +111,9 @@ def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        ("lightxml", {"net.pooling": "last5"}),
-        ("cascadexml", {"net.levels": (6,), "net.few_labels": 0}),
-        ("cascadexml", {"net.levels": (6,), "net.few_labels": 0, "net.pooling": "mean@1,mean@1+2"}),
+        ("lightxml", {"network.pooling": "last5"}),
+        ("cascadexml", {"network.levels": (6,), "network.few_labels": 0}),
+        ("cascadexml", {"network.levels": (6,), "network.few_labels": 0, "network.pooling": "mean@1,mean@1+2"}),
         ("full", {}),
         ("attentionxml", {}),
         ("xml-cnn", {}),
@@ -124,12 +124,17 @@ def test_the_width_of_vectors_is_that_of_the_network(
 ) -> None:
     from umpteen.models.gpu_memory import table_size, vector_width
 
-    settings = settings | {"net.epochs": 0.0, "encoder.name": str(encoder_folder), "encoder.tokens": 16, "threads": 1}
+    settings = settings | {
+        "training.epochs": 0.0,
+        "encoder.name": str(encoder_folder),
+        "encoder.max_length": 16,
+        "threads": 1,
+    }
     model = create(recipe, settings).fit(made.texts, made.lists)
     network = model.neural_.net.get()
     encoder = _size_of_encoder(model.config.encoder)
     assert vector_width(encoder, model.config_) == network.module.reader.widths[-1]
-    tables = [parts.weight for parts in getattr(network.module, "scorers", [network.module])]
+    tables = [head.weight for head in network.module.heads]
     assert table_size(encoder, len(model.labels_), model.config_) == sum(table.numel() for table in tables)
 
 
@@ -137,7 +142,7 @@ def test_the_width_of_vectors_is_that_of_the_network(
 def test_states_that_are_read_at_the_end_are_counted(made: Made, pooling: str, n_states: int) -> None:
     from umpteen.models.gpu_memory import Encoder, footprint
 
-    settings = {"net.pooling": pooling, "net.kind": "full", "net.begin": "texts", "net.batch_size": 1}
+    settings = {"network.pooling": pooling, "network.head": "full", "training.init": "lda", "training.batch_size": 1}
     config = create("full", settings | {"encoder.name": "some/model"}).config
     found = footprint(Encoder(12, 384), 1_000_000, 2, config, "cuda")
     weights = 16 * (12 * 12 * 384**2 + 30_522 * 384)
@@ -158,7 +163,7 @@ def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
     """Two operations per parameter and token: once to embed before and after, three times for every epoch."""
     alone = on_cpu(made, features="tfidf")
     less, found = (
-        on_cpu(made, encoder__tokens=n, finetune__epochs=(1.0, 4.0), finetune__levels=(8,)) for n in (40, 100)
+        on_cpu(made, encoder__max_length=n, training__epochs=(1.0, 4.0), network__levels=(8,)) for n in (40, 100)
     )
     passes = 3 * (1 + 4) + 2 + 1
     expected = 600 * (100 - 40) * 2 * (12 * 12 * 768**2) * passes / 25e9
@@ -171,8 +176,8 @@ def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
 
 def test_what_makes_an_encoder_slower_and_faster(made: Made) -> None:
     base = on_cpu(made)
-    assert on_cpu(made, encoder__tokens=32).seconds < base.seconds
-    assert on_cpu(made, finetune__epochs=(9.0,)).seconds > base.seconds
+    assert on_cpu(made, encoder__max_length=32).seconds < base.seconds
+    assert on_cpu(made, training__epochs=(9.0,)).seconds > base.seconds
     assert on_cpu(made, threads=4).seconds < base.seconds
     assert on_cpu(made, encoder__device="cuda").seconds < base.seconds / 100
     assert "with the encoder on cuda" in str(on_cpu(made, encoder__device="cuda"))
@@ -232,12 +237,17 @@ def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int,
     from umpteen.neural.encoder import Encoder
     from umpteen.neural.network import Network
 
-    settings = {"net.levels": (6,), "net.few_labels": 0, "net.by_row": by_row, "net.batch_size": 1}
-    model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.tokens": 16})
+    settings = {
+        "network.levels": (6,),
+        "network.few_labels": 0,
+        "network.sparse_update_from": by_row,
+        "training.batch_size": 1,
+    }
+    model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.max_length": 16})
     encoder = Encoder.load(model.config.encoder)
     tree = LabelTree.from_groups([list(range(i, i + 10)) for i in range(0, N_LABELS, 10)])
-    network = Network(encoder, tree, model.config.net)
-    tables = [scorer.weight for scorer in network.module.scorers]
+    network = Network(encoder, tree, model.config)
+    tables = [head.weight for head in network.module.heads]
     each = [16 * table.numel() if table.requires_grad else 4 * table.numel() + 8 * len(table) for table in tables]
     found = scorers(_size_of_encoder(model.config.encoder), N_LABELS, model.config)
     assert sum(each) <= found < 2.0 * sum(each) + 50_000  # beside them, what is gathered for a text

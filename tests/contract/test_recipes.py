@@ -28,6 +28,7 @@ FLOOR = {"xr-linear": 95.0, "parabel": 95.0, "bonsai": 95.0, "plt": 95.0, "disme
 FLOOR |= {"x-transformer": 95.0, "cascadexml-dismec": 95.0}
 FLOOR |= {"lightxml": 90.0, "cascadexml": 90.0, "full": 90.0}  # these see no words, only what the encoder makes of them
 FLOOR |= {"attentionxml": 85.0, "xml-cnn": 60.0}  # and these only vectors of words
+FLOOR |= {"extremetext": 90.0}
 
 
 def same(one: TopK, two: TopK) -> None:

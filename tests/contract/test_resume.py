@@ -171,8 +171,8 @@ def test_threads_may_differ_between_the_runs(small: Small, made: Made, tmp_path:
 @pytest.mark.parametrize(
     ("recipe", "advice"),
     [
-        ("xr-transformer", {"encoder.batch_tokens": 4_096, "finetune.recompute": True}),
-        ("cascadexml-dismec", {"encoder.batch_tokens": 4_096, "net.record": False, "encoder.compile": "off"}),
+        ("xr-transformer", {"encoder.batch_tokens": 4_096, "encoder.gradient_checkpointing": True}),
+        ("cascadexml-dismec", {"encoder.batch_tokens": 4_096, "training.cuda_graphs": False, "encoder.compile": "off"}),
     ],
 )
 def test_advice_for_want_of_memory_keeps_finished_stages(

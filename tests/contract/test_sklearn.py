@@ -26,7 +26,7 @@ from umpteen.config import EncoderConfig, TreeConfig
 from umpteen.errors import BadConfig, NotFitted
 from umpteen.models import RECIPES, Model
 
-from .conftest import LEARN, LINEAR, NETS, SMALL, Made
+from .conftest import LEARN, LINEAR, SMALL, Made
 
 # No check is expected to fail; one that is would be listed here by name, with its reason.
 EXPECTED_FAILURES: dict[str, str] = {}
@@ -53,7 +53,7 @@ def test_clone_keeps_the_parameters_and_forgets_the_training(
     given = {"tree": {"leaf_size": 8}, "seed": 3}
     if recipe not in LINEAR:
         given["encoder"] = small(recipe).encoder
-        given |= {"net": {"epochs": 0.5}} if recipe in NETS else {"finetune": {"epochs": (1.0,)}}
+        given |= {"training": {"epochs": 0.5}}
     model = RECIPES[recipe](**given).fit(made.texts, made.lists)
     copy = clone(model)
     assert copy.get_params() == model.get_params()
@@ -110,19 +110,19 @@ def test_a_fitted_tree_is_searched_as_the_parameters_say(linear_recipe: str, sma
 
 
 def test_parameters_of_an_encoder() -> None:
-    model = XRTransformer(encoder="some/model", finetune={"rate": 1e-5})
+    model = XRTransformer(encoder="some/model", training={"learning_rate": 1e-5})
     assert model.get_params(deep=False)["encoder"] == "some/model"
     assert model.get_params()["encoder__name"] == "some/model"
-    assert model.get_params()["finetune__rate"] == 1e-5
-    model.set_params(encoder__tokens=64, finetune__batch_size=8, head_weight=0.5, features="encoder")
-    assert (model.config.encoder.name, model.config.encoder.tokens) == ("some/model", 64)
-    assert (model.config.finetune.rate, model.config.finetune.batch_size) == (1e-5, 8)
+    assert model.get_params()["training__learning_rate"] == 1e-5
+    model.set_params(encoder__max_length=64, training__batch_size=8, head_weight=0.5, features="encoder")
+    assert (model.config.encoder.name, model.config.encoder.max_length) == ("some/model", 64)
+    assert (model.config.training.learning_rate, model.config.training.batch_size) == (1e-5, 8)
     assert (model.config.head_weight, model.config.features) == (0.5, "encoder")
     copy = clone(model)
     assert copy.config == model.config
-    model.set_params(encoder__tokens=32, encoder=EncoderConfig(name="other/model"))  # the noun first
-    assert (model.config.encoder.name, model.config.encoder.tokens) == ("other/model", 32)
-    assert repr(XRTransformer(encoder="x", trees=2)) == "XRTransformer(encoder='x', trees=2)"
+    model.set_params(encoder__max_length=32, encoder=EncoderConfig(name="other/model"))  # the noun first
+    assert (model.config.encoder.name, model.config.encoder.max_length) == ("other/model", 32)
+    assert repr(XRTransformer(encoder="x", trees=2)) == "XRTransformer(trees=2, encoder='x')"
     assert not model.__sklearn_tags__().input_tags.two_d_array
     assert model.__sklearn_tags__().input_tags.string
 

@@ -41,7 +41,8 @@ jobs = [(recipe, s) for recipe in LINEAR for s in ({}, SMALL, {**SMALL, "linear.
 if sys.argv[1]:
     jobs += [(recipe, {**s, "features": f}) for recipe in NEURAL if recipe not in NETS for f in ("both", "encoder")
              for s in (flat, {**SMALL, **encoder})]
-    jobs += [(recipe, {**SMALL, **learning(recipe), "encoder.name": sys.argv[1], "net.epochs": 0.5}) for recipe in NETS]
+    brief = {"encoder.name": sys.argv[1], "training.epochs": 0.5}
+    jobs += [(recipe, {**SMALL, **learning(recipe), **brief}) for recipe in NETS]
 for recipe, settings in jobs:
     model = create(recipe, settings).fit(data.texts, data.lists)
     X = X if X is not None else model.tfidf_.transform(data.texts)
@@ -89,7 +90,7 @@ for name, settings in models.items():
         rows = model.tfidf_.transform(texts) * 2
         create("xr-linear", {"linear.max_iter": 1}).fit(rows, numbers).save(f"{folder}/rows")
 if encoder:
-    settings = {**LEARN, "encoder.name": encoder, "finetune.epochs": (0.1,), "linear.max_iter": 1}
+    settings = {**LEARN, "encoder.name": encoder, "training.epochs": (0.1,), "linear.max_iter": 1}
     create("xr-transformer", settings).fit(texts, numbers).save(f"{folder}/encoder")
 """
 

@@ -96,7 +96,7 @@ def rows_model(rows_data: Path) -> Path:
     return path
 
 
-LEARN = ["--finetune.epochs", "1", "--encoder.tokens", "16", *SMALL]
+LEARN = ["--training.epochs", "1", "--encoder.max_length", "16", *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +143,10 @@ def test_later_sources_of_settings_win(tmp_path: Path) -> None:
 
 
 def test_a_preset_names_recipe_and_settings_and_everything_else_wins_over_it() -> None:
-    recipe, settings = collect(None, ["finetune.rate=1e-3"], preset="wiki10-31k", **{"encoder.name": "minilm"})
+    recipe, settings = collect(None, ["training.learning_rate=1e-3"], preset="wiki10-31k", **{"encoder.name": "minilm"})
     assert recipe == "xr-transformer"
-    assert settings["finetune.levels"] == (128, 2_048)
-    assert settings["finetune.rate"] == "1e-3"
+    assert settings["network.levels"] == (128, 2_048)
+    assert settings["training.learning_rate"] == "1e-3"
     assert settings["encoder.name"] == "minilm"
     other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "lightxml")
     assert "--preset holds settings of xr-transformer, but the recipe is lightxml" in " ".join(other.stderr.split())
@@ -754,17 +754,17 @@ def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp
 
 
 def test_train_says_which_settings_change_nothing(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    words = ["--recipe", "full", "--encoder", encoder_folder, "--device", "cpu", "--encoder.tokens", "16"]
-    idle = ["--set", "linear.cost=2", "--set", "net.depth=3", "--set", "tree.leaf_size=9"]
+    words = ["--recipe", "full", "--encoder", encoder_folder, "--device", "cpu", "--encoder.max_length", "16"]
+    idle = ["--set", "linear.cost=2", "--set", "network.depth=3", "--set", "tree.leaf_size=9"]
     idle += ["--set", "search.threshold=0.5"]
-    result = run("train", data, "-o", tmp_path / "model", *words, *idle, "--set", "net.epochs=0")
+    result = run("train", data, "-o", tmp_path / "model", *words, *idle, "--set", "training.epochs=0")
     assert result.exit_code == 0, result.output
-    assert "linear changes nothing: full has no ranker" in result.stderr
-    assert "net.depth changes nothing" in result.stderr
-    assert "tree changes nothing: full has neither clusters nor a ranker" in result.stderr
+    assert "linear has no effect here, only where there is a ranker" in result.stderr
+    assert "network.depth has no effect here" in result.stderr
+    assert "tree has no effect here, only where labels are clustered or ranked" in result.stderr
     assert "search" not in result.stderr  # predict asks for that threshold
     assert "features" not in result.stderr  # the estimate speaks of none
-    assert "net.beam changes nothing" not in result.stderr  # nobody set it
+    assert "network.beam has no effect" not in result.stderr  # nobody set it
 
 
 def test_evaluate_says_when_no_label_is_known(model: Path, tmp_path: Path) -> None:
@@ -910,7 +910,7 @@ def test_info_tells_of_an_encoder_without_torch(neural_model: Path, encoder_fold
     facts = json.loads(done.stdout)
     assert (facts["recipe"], facts["input"]) == ("xr-transformer", "texts")
     assert (facts["encoder"], facts["embedding"]) == (str(encoder_folder), 32)
-    assert facts["settings"]["finetune.epochs"] == [1.0]
+    assert facts["settings"]["training.epochs"] == [1.0]
     assert "embedding" in run("info", neural_model).stdout
 
 
@@ -1009,7 +1009,7 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
     assert row["recipe"] == "xr-transformer"
-    assert row["settings"]["finetune.epochs"] == "1"
+    assert row["settings"]["training.epochs"] == "1"
     assert row["P@1"] > 90
     assert row["gpu_mb"] is None or row["gpu_mb"] >= 0
     assert row["expected"]["seconds"] > 0
@@ -1040,10 +1040,20 @@ def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
 
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
     monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", _measure_job)
-    words = ["--encoder", encoder_folder, "--device", "cpu", "--net.epochs", "1", "--encoder.tokens", "16", "--json"]
+    words = [
+        "--encoder",
+        encoder_folder,
+        "--device",
+        "cpu",
+        "--training.epochs",
+        "1",
+        "--encoder.max_length",
+        "16",
+        "--json",
+    ]
     found = {}
     for beam in (1, 2):
-        levels = ["--net.levels", "2", "--net.few_labels", "0", "--net.beam", str(beam)]
+        levels = ["--network.levels", "2", "--network.few_labels", "0", "--network.beam", str(beam)]
         result = run("bench", data, "--recipes", "cascadexml", *words, *levels, "--quiet")
         assert result.exit_code == 0, result.output
         (row,) = json.loads(result.stdout)
@@ -1052,8 +1062,8 @@ def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
 
 
 def test_info_shows_the_levels_of_a_network(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
-    words = ["--encoder", encoder_folder, "--device", "cpu", "--net.epochs", "0", "--encoder.tokens", "16"]
-    levels = ["--net.levels", "2", "--net.few_labels", "0"]
+    words = ["--encoder", encoder_folder, "--device", "cpu", "--training.epochs", "0", "--encoder.max_length", "16"]
+    levels = ["--network.levels", "2", "--network.few_labels", "0"]
     trained = run("train", data, "-o", tmp_path / "m", "--recipe", "cascadexml", *words, *levels, "--quiet")
     assert trained.exit_code == 0, trained.output
     shown = run("info", tmp_path / "m", "--tree")

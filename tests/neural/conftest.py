@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from umpteen.config import EncoderConfig
+from umpteen.config import EncoderConfig, NeuralConfig, update
 from umpteen.neural.encoder import Encoder
 
 N_TOPICS, PER_TOPIC = 4, 5
@@ -20,10 +21,25 @@ N_LABELS = N_TOPICS * PER_TOPIC
 
 # Networks that learn labels in ways of their own: without an optimiser, by the rows a batch touches, and with one.
 KINDS = {
-    "full": {"net.kind": "full", "net.head_rate": 2.0},
-    "tables": {"net.levels": (3,), "net.by_row": 1, "net.beam": (3,), "net.head_rate": 0.05},
-    "cascade": {"net.levels": (3,), "net.beam": (3,), "net.head_rate": 0.05},
+    "full": {"network.head": "full", "training.head_learning_rate": 2.0},
+    "tables": {
+        "network.levels": (3,),
+        "network.sparse_update_from": 1,
+        "network.beam": (3,),
+        "training.head_learning_rate": 0.05,
+    },
+    "tree": {"network.levels": (3,), "network.beam": (3,), "training.head_learning_rate": 0.05},
 }
+
+
+def neural(settings: dict[str, Any] | None = None) -> NeuralConfig:
+    """Return the default settings with some changed, under their dotted names."""
+    return update(NeuralConfig(), settings or {})
+
+
+def tiny(folder: Path) -> dict[str, Any]:
+    """Return the settings with which a recipe reads with the tiny encoder."""
+    return {"encoder.name": str(folder), "encoder.max_length": 16, "encoder.device": "cpu", "threads": 1}
 
 
 def make_corpus(n: int = 160, seed: int = 0) -> tuple[list[str], list[list[str]], sp.csr_matrix]:
@@ -55,4 +71,4 @@ def corpus() -> tuple[list[str], list[list[str]], sp.csr_matrix]:
 @pytest.fixture
 def encoder(encoder_folder: Path) -> Encoder:
     """A fresh copy of the tiny encoder on the CPU."""
-    return Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+    return Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))

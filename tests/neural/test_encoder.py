@@ -21,7 +21,7 @@ from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_thr
 
 
 def load(folder: Path, **settings: Any) -> Encoder:
-    return Encoder.load(EncoderConfig(**{"name": str(folder), "tokens": 16, "device": "cpu"} | settings))
+    return Encoder.load(EncoderConfig(**{"name": str(folder), "max_length": 16, "device": "cpu"} | settings))
 
 
 # Tokens
@@ -177,8 +177,8 @@ def test_a_pooling_that_does_not_exist(encoder_folder: Path) -> None:
 
 
 def test_more_tokens_than_the_encoder_reads(encoder_folder: Path) -> None:
-    with pytest.raises(BadConfig, match=r"encoder\.tokens is 64, but .* reads at most 40"):
-        load(encoder_folder, tokens=64)
+    with pytest.raises(BadConfig, match=r"encoder\.max_length is 64, but .* reads at most 40"):
+        load(encoder_folder, max_length=64)
 
 
 def test_an_encoder_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

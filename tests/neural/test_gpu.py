@@ -12,7 +12,7 @@ from umpteen.models import create
 
 from .conftest import KINDS, make_corpus
 
-RECORDED = KINDS | {"filters": {"net.reader": "cnn", "net.head_rate": 0.05}}
+RECORDED = KINDS | {"filters": {"network.reader": "cnn", "training.head_learning_rate": 0.05}}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -20,13 +20,14 @@ RECORDED = KINDS | {"filters": {"net.reader": "cnn", "net.head_rate": 0.05}}
 def test_recorded_steps_end_where_plain_ones_do(kind: str, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(160)
     usual = {
-        "encoder.name": str(encoder_folder), "encoder.tokens": 16, "encoder.device": "cuda", "encoder.compile": "off",
-        "encoder.precision": "float32", "net.epochs": 4.0, "net.batch_size": 16, "net.dropout": (0.0,),
-        "net.pooling": "mean", "net.rate": 1e-4,
+        "encoder.name": str(encoder_folder), "encoder.max_length": 16, "encoder.device": "cuda",
+        "encoder.compile": "off",
+        "encoder.precision": "float32", "training.epochs": 4.0, "training.batch_size": 16, "network.dropout": (0.0,),
+        "network.pooling": "mean", "training.learning_rate": 1e-4,
     }  # fmt: skip
 
     def scores(record: bool) -> np.ndarray:
-        model = create("cascadexml", usual | RECORDED[kind] | {"net.record": record}).fit(texts, lists)
+        model = create("cascadexml", usual | RECORDED[kind] | {"training.cuda_graphs": record}).fit(texts, lists)
         return model.decision_function(texts)
 
     plain = scores(record=False)

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umpteen
-from umpteen.config import FEW_TEXTS, NetConfig
+from umpteen.config import FEW_TEXTS
+from umpteen.models import create
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 
-from .conftest import make_corpus
+from .conftest import make_corpus, neural, tiny
 
 shapes = st.tuples(st.integers(2, 30), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6))
 
@@ -68,49 +69,50 @@ def test_standard_vectors_lie_around_zero_and_differ_most_in_the_first_direction
 
 def test_texts_that_do_not_differ_are_not_blown_up() -> None:
     X = np.full((10, 3), 5.0) + 1e-6 * np.arange(30).reshape(10, 3)
-    assert float(settled(X).turn.abs().max()) < 100
+    assert float(settled(X).matrix.abs().max()) < 100
 
 
 @pytest.mark.parametrize("recipe", [umpteen.LightXML, umpteen.CascadeXML, umpteen.FullHead])
 def test_what_texts_have_in_common_says_much_before_anything_is_learned(recipe: Any, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(300)
-    more = {} if recipe is umpteen.FullHead else {"levels": (4,), "few_labels": 0}
+    more = {} if recipe is umpteen.FullHead else {"network.levels": 4, "network.few_labels": 0}
     found = {}
-    for begin in ("texts", "shares"):
-        net = {"epochs": 0.0, "pooling": "mean", "begin": begin, **more}
-        model = recipe(encoder={"name": str(encoder_folder), "tokens": 16, "device": "cpu"}, net=net, threads=1)
-        found[begin] = model.fit(texts[:240], lists[:240]).evaluate(texts[240:], lists[240:])["P@1"]
-    assert found["texts"] > max(40.0, 2 * found["shares"])
+    for init in ("lda", "prior"):
+        net = {"training.epochs": (0.0,), "network.pooling": "mean", "training.init": init, **more}
+        model = create(recipe.recipe, tiny(encoder_folder) | net)
+        found[init] = model.fit(texts[:240], lists[:240]).evaluate(texts[240:], lists[240:])["P@1"]
+    assert found["lda"] > max(40.0, 2 * found["prior"])
 
 
 def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:
-    assert NetConfig().settled(FEW_TEXTS - 0.1).begin == "texts"
-    assert NetConfig().settled(FEW_TEXTS).begin == "shares"
-    assert NetConfig(begin="texts").settled(1_000).begin == "texts"
+    assert neural().with_init(FEW_TEXTS - 0.1).training.init == "lda"
+    assert neural().with_init(FEW_TEXTS).training.init == "prior"
+    assert neural({"training.init": "lda"}).with_init(1_000).training.init == "lda"
+    assert neural({"training.order": "coarse-to-fine"}).with_init(1.0).training.init == "newton"
     texts, lists, _ = make_corpus(60)
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    net = {"epochs": 0.0, "pooling": "mean"}
-    for labels, begin in ((lists, "shares"), ([[str(number)] for number in range(60)], "texts")):
-        model = umpteen.FullHead(encoder=encoder, net=net, threads=1).fit(texts, labels)
-        assert model.config_.net.begin == begin  # what was chosen is kept with the model
+    encoder = tiny(encoder_folder)
+    net = {"training.epochs": (0.0,), "network.pooling": "mean"}
+    for labels, init in ((lists, "prior"), ([[str(number)] for number in range(60)], "lda")):
+        model = create(umpteen.FullHead.recipe, encoder | net).fit(texts, labels)
+        assert model.config_.training.init == init  # what was chosen is kept with the model
 
 
-@pytest.mark.parametrize("order", ["at-once", "one-reader", "own-reader"])
+@pytest.mark.parametrize("order", ["joint", "shared-reader", "own-reader"])
 def test_scorers_begin_once(order: str, encoder_folder: Path, tmp_path: Path) -> None:
     texts, lists, _ = make_corpus(64)
     net = {
-        "levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean", "order": order, "few_labels": 0,
-        "begin": "texts",
+        "network.levels": 4, "training.epochs": 1.0, "training.batch_size": 16, "network.pooling": "mean",
+        "training.order": order, "network.few_labels": 0, "training.init": "lda",
     }  # fmt: skip
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
+    encoder = tiny(encoder_folder)
     stages: list[str] = []
 
     def note(stage: str, done: int, total: int) -> None:
         if done == total:
             stages.append(stage)
 
-    umpteen.LightXML(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=note)
-    assert stages.count("first scorers") == (1 if order == "at-once" else 2)  # anew for a level that learns by itself
+    create(umpteen.LightXML.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path, progress=note)
+    assert stages.count("first weights") == (1 if order == "joint" else 2)  # anew for a level that learns by itself
     stages.clear()
-    umpteen.LightXML(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=note)
-    assert "first scorers" not in stages  # what was learned is taken up
+    create(umpteen.LightXML.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path, progress=note)
+    assert "first weights" not in stages  # what was learned is taken up

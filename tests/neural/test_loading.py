@@ -21,8 +21,8 @@ from .conftest import make_corpus
 
 
 def quick(encoder_folder: Path) -> umpteen.FullHead:
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    return umpteen.FullHead(encoder=encoder, net={"epochs": 1.0, "batch_size": 16}, threads=1)
+    encoder = {"name": str(encoder_folder), "max_length": 16, "device": "cpu"}
+    return umpteen.FullHead(encoder=encoder, training={"epochs": 1.0, "batch_size": 16}, threads=1)
 
 
 def test_threads_wait_until_a_network_is_loaded(
@@ -57,8 +57,8 @@ def test_threads_wait_until_a_network_is_loaded(
 def test_the_first_labels_do_not_depend_on_how_many_are_asked_for(recipe: Any, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(48)
     twins = [[*labels, *(f"also {label}" for label in labels)] for labels in lists]  # they learn the same, and tie
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    model = recipe(encoder=encoder, net={"epochs": 1.0, "batch_size": 16, "begin": "texts"}, threads=1)
+    encoder = {"name": str(encoder_folder), "max_length": 16, "device": "cpu"}
+    model = recipe(encoder=encoder, training={"epochs": 1.0, "batch_size": 16, "init": "lda"}, threads=1)
     many = model.fit(texts, twins).topk(texts, 12)
     for k in (1, 2, 5):
         np.testing.assert_array_equal(model.topk(texts, k).labels, many.labels[:, :k])
@@ -80,7 +80,7 @@ def test_another_encoder_under_the_same_name_begins_anew(encoder_folder: Path, t
         with torch.no_grad():
             encoder.model.get_input_embeddings().weight.mul_(scale)
         tokens = encoder.tokenize(texts)
-        keys.append(model._stages(Run(tmp_path / "kept"), ("net",), encoder, tokens).key)
-        again = model._stages(Run(tmp_path / "kept"), ("net",), encoder, tokens).key
+        keys.append(model._stages(Run(tmp_path / "kept"), encoder, tokens).key)
+        again = model._stages(Run(tmp_path / "kept"), encoder, tokens).key
         assert again == keys[-1]
     assert keys[0] != keys[1]

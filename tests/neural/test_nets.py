@@ -14,29 +14,31 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import umpteen
-from umpteen.config import EncoderConfig, NetConfig
+from umpteen.config import READERS, EncoderConfig, NeuralConfig, ReaderSpec
+from umpteen.errors import BadConfig
 from umpteen.models import create
-from umpteen.neural import full
+from umpteen.models.network import NetModel
+from umpteen.neural import heads
 from umpteen.neural.cascade import Cascade, child_table
-from umpteen.neural.device_rows import DeviceRows
 from umpteen.neural.encoder import Encoder
-from umpteen.neural.full import Full
 from umpteen.neural.network import Network
+from umpteen.neural.readers import Reader
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.trainer import _Average
+from umpteen.neural.truth import Truth, TruthTable
 from umpteen.tree import LabelTree
 
-from .conftest import KINDS, make_corpus
+from .conftest import KINDS, make_corpus, neural, tiny
 
 N_TEXTS, WIDTH = 5, 6
 
 
-class Given(torch.nn.Module):
+class Given(Reader):
     """A reader of vectors that are known: token numbers say which."""
 
-    def __init__(self, vectors: list[torch.Tensor]):
-        super().__init__()
-        self.vectors = torch.nn.ParameterList(vectors)
+    def __init__(self, vectors: list[torch.Tensor], config: NeuralConfig):
+        torch.nn.Module.__init__(self)
+        self.vectors, self.n_levels, self.config = torch.nn.ParameterList(vectors), len(vectors), config
 
     @property
     def widths(self) -> list[int]:
@@ -58,16 +60,23 @@ def tree_of(sizes: tuple[int, ...], n_labels: int, seed: int) -> LabelTree:
 def cascade(tree: LabelTree, seed: int = 0, **more: Any) -> Cascade:
     torch.manual_seed(seed)
     vectors = [torch.randn(N_TEXTS, WIDTH) for _ in tree.sizes]
-    net = Cascade(Given(vectors), tree, NetConfig(**{"dropout": (0.0,), "beam": (2,)} | more))
-    for scorer in net.scorers:
+    settings = {"dropout": (0.0,), "beam": (2,)} | more
+    config = neural({f"network.{name}": value for name, value in settings.items()})
+    net = Cascade(Given(vectors, config), tree, config)
+    for scorer in net.heads:
         torch.nn.init.normal_(scorer.weight)
         torch.nn.init.normal_(scorer.bias)
     return net.eval()
 
 
+def sparse(flags: Any) -> Truth:
+    """Return what is true (texts, nodes) as a batch of all texts."""
+    return TruthTable(sp.csr_matrix(np.asarray(flags, np.float32)), torch.device("cpu")).of(np.arange(len(flags)))
+
+
 def margins(net: Cascade) -> list[torch.Tensor]:
     """Score every node of every level."""
-    return [scorer.all(e) for scorer, e in zip(net.scorers, net.reader.vectors, strict=True)]
+    return [scorer.all(e) for scorer, e in zip(net.heads, net.reader.vectors, strict=True)]
 
 
 IDS = torch.arange(N_TEXTS)[:, None]
@@ -91,7 +100,7 @@ def test_the_loss_is_that_of_the_children_of_the_best_and_of_the_true(shape: Any
     net = cascade(tree, seed % 1_000, beam=(beam,))
     Y = sp.csr_matrix(np.random.default_rng(seed).random((N_TEXTS, n_labels)) < 0.1, dtype=np.float32)
     truth = [tree.lift(Y, level).toarray() > 0 for level in range(3)]
-    found = net.loss(IDS, None, [torch.from_numpy(right) for right in truth])
+    found = net.loss(IDS, None, [sparse(right) for right in truth])
     expected, alive = 0.0, [np.arange(top)] * N_TEXTS
     for level, scores in enumerate(margins(net)):
         losses = []
@@ -118,8 +127,8 @@ def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: An
     Y = sp.csr_matrix((np.ones(N_TEXTS, np.float32), (np.arange(N_TEXTS), one)), shape=(N_TEXTS, n_labels))
     truth = [torch.from_numpy(tree.lift(Y, lifted).toarray() > 0) for lifted in range(3)]
     chosen = net.choose(net.reader(IDS, None), [min(beam, top), min(beam, middle)], level) if level else None
-    net.learn(level)
-    found = net.loss(IDS, None, truth, chosen=chosen)
+    net.learn_level(level)
+    found = net.loss(IDS, None, [sparse(right) for right in truth], predicted=predicted(chosen, tree, level))
     expected = torch.zeros(())
     for text, scores in enumerate(margins(net)[level]):
         nodes = np.arange(top)
@@ -129,11 +138,20 @@ def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: An
             starts = tree.starts[level]
             above = [right, *others][: min(beam, tree.sizes[level - 1])]
             nodes = np.concatenate([np.arange(starts[node], starts[node + 1]) for node in above])
-            if len(above) < min(beam, tree.sizes[level - 1]):
-                return  # fewer were found than fit: any nodes fill the rest
         right = truth[level][text][nodes].float()
         expected += F.binary_cross_entropy_with_logits(scores[nodes], right, reduction="sum") / N_TEXTS
     torch.testing.assert_close(found, expected)
+
+
+def predicted(chosen: torch.Tensor | None, tree: LabelTree, level: int) -> Truth | None:
+    """Return the nodes that were chosen above a level with their priority, as ``Network.choose`` does."""
+    if chosen is None:
+        return None
+    priority = np.zeros((len(chosen), tree.sizes[level - 1]), np.float32)
+    for text, nodes in enumerate(chosen.tolist()):
+        for place, node in enumerate(node for node in nodes if node >= 0):
+            priority[text, node] = 1.0 - 0.01 * place
+    return sparse(priority)
 
 
 @pytest.mark.parametrize("rule", ["product", "weighted", "level"])
@@ -179,7 +197,7 @@ def test_the_first_of_those_that_tie_are_the_best(n: int, n_values: int, k: int,
 def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
     tree = LabelTree.from_parents([0, 0, 1, 1])
     net = cascade(tree)
-    for scorer, bias in zip(net.scorers, ([5.0, -12.0], [30.0, 25.0, -2.0, -10.0]), strict=True):
+    for scorer, bias in zip(net.heads, ([5.0, -12.0], [30.0, 25.0, -2.0, -10.0]), strict=True):
         torch.nn.init.zeros_(scorer.weight)
         scorer.bias.data = torch.tensor(bias)
     vectors = list(net.reader.vectors)
@@ -191,42 +209,42 @@ def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
     assert scores[0, -1] == 0.0
 
 
-def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Full:
+def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Cascade:
     torch.manual_seed(seed)
-    net = Full(
-        Given([torch.randn(N_TEXTS, WIDTH)]),
-        LabelTree.flat(n_labels),
-        NetConfig(kind="full", head_rate=rate, dropout=(0.0,)),
-    )
-    net.weight.normal_()
-    net.bias.normal_()
+    config = neural({"network.head": "full", "training.head_learning_rate": rate, "network.dropout": (0.0,)})
+    net = Cascade(Given([torch.randn(N_TEXTS, WIDTH)], config), LabelTree.flat(n_labels), config)
+    net.head(0).weight.normal_()
+    net.head(0).bias.normal_()
     return net.train()
 
 
 @pytest.mark.parametrize("at_once", [3, 100])
 def test_a_step_is_that_of_the_logistic_loss(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full, "_LABELS_AT_ONCE", at_once)
+    monkeypatch.setattr(heads, "LABELS_STEPPED_AT_ONCE", at_once)
     net, truth = full_net(11, rate=0.7), torch.rand(N_TEXTS, 11) < 0.3
-    weight, bias = (part.clone().requires_grad_() for part in (net.weight, net.bias))
+    head = net.head(0)
+    weight, bias = (part.clone().requires_grad_() for part in (head.weight, head.bias))
     e = (F.normalize(net.reader.vectors[0].detach(), dim=1) * WIDTH**0.5).requires_grad_()
     plain = F.binary_cross_entropy_with_logits(F.linear(e, weight, bias), truth.float(), reduction="sum")
     plain.backward()
     vectors = net.reader.vectors[0].detach().clone().requires_grad_()
     by_hand = F.normalize(vectors, dim=1) * WIDTH**0.5
     by_hand.backward(e.grad / N_TEXTS)
-    loss = net.loss(IDS, None, [truth])
+    loss = net.loss(IDS, None, [sparse(truth)])
     loss.backward()
     torch.testing.assert_close(loss.detach(), plain.detach() / N_TEXTS)
     torch.testing.assert_close(net.reader.vectors[0].grad, vectors.grad)
-    torch.testing.assert_close(net.weight, weight.detach() - 0.7 / WIDTH * weight.grad)
-    torch.testing.assert_close(net.bias, bias.detach() - 0.7 / WIDTH * bias.grad)
+    torch.testing.assert_close(head.weight, weight.detach() - 0.7 / WIDTH * weight.grad)
+    torch.testing.assert_close(head.bias, bias.detach() - 0.7 / WIDTH * bias.grad)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_that_is_cut_to_fit_memory_ends_where_the_whole_one_does(kind: str, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(60)
-    usual = {"encoder.name": str(encoder_folder), "encoder.tokens": 16, "encoder.device": "cpu", "threads": 1}
-    usual |= {"net.epochs": 2.0, "net.batch_size": 30, "net.dropout": (0.0,), "net.pooling": "mean", "net.rate": 1e-4}
+    usual = tiny(encoder_folder) | {
+        "training.epochs": 2.0, "training.batch_size": 30, "network.dropout": 0.0, "network.pooling": "mean",
+        "training.learning_rate": 1e-4,
+    }  # fmt: skip
 
     def scores(batch_tokens: int) -> np.ndarray:
         config = usual | KINDS[kind] | {"encoder.batch_tokens": batch_tokens}
@@ -239,13 +257,13 @@ def test_a_step_that_is_cut_to_fit_memory_ends_where_the_whole_one_does(kind: st
     assert np.ptp(whole) > 0.05  # it has learned something to compare
 
 
-@pytest.mark.parametrize("kind", ["full", "cascade"])
+@pytest.mark.parametrize("kind", ["full", "tree"])
 def test_scores_are_not_rounded_to_what_the_encoder_computes_in(kind: str, encoder_folder: Path) -> None:
     """Short floats have eight bits: of many labels, several would share a score."""
     n_labels, rng = 400, np.random.default_rng(0)
-    encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu", precision="bfloat16"))
-    network = Network(encoder, LabelTree.flat(n_labels), NetConfig(kind=kind, pooling="mean"))
-    weight = network.module.weight if kind == "full" else network.module.scorers[0].weight
+    encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu", precision="bfloat16"))
+    network = Network(encoder, LabelTree.flat(n_labels), neural({"network.head": kind, "network.pooling": "mean"}))
+    weight = network.module.head(0).weight
     with torch.no_grad():
         weight.copy_(torch.from_numpy(rng.normal(size=tuple(weight.shape)).astype(np.float32)))
     found = network.topk(encoder.tokenize(make_corpus(5)[0]), n_labels)
@@ -253,18 +271,18 @@ def test_scores_are_not_rounded_to_what_the_encoder_computes_in(kind: str, encod
 
 
 def test_texts_are_predicted_a_few_at_a_time_where_labels_are_many(encoder: Encoder) -> None:
-    for kind in ("full", "cascade"):
-        network = Network(encoder, LabelTree.flat(50_000), NetConfig(kind=kind, pooling="mean"))
-        pieces = list(network._pieces(np.arange(40_000), network.module.numbers(1, 16, searches=True)))
+    for kind in ("full", "tree"):
+        network = Network(encoder, LabelTree.flat(50_000), neural({"network.head": kind, "network.pooling": "mean"}))
+        pieces = list(network._pieces(np.arange(40_000), network.module.n_floats(1, 16, searches=True)))
         assert max(len(rows) for rows in pieces) * 50_000 * 3 <= 100_000_000
         np.testing.assert_array_equal(np.concatenate(pieces), np.arange(40_000))
 
 
 def test_every_label_is_compared_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     net = full_net(23, rate=0.0).eval()
-    expected = net.topk(net.reader(IDS, None), 4)
-    monkeypatch.setattr(full, "_LABELS_AT_ONCE", 5)
-    for one, two in zip(net.topk(net.reader(IDS, None), 4), expected, strict=True):
+    expected = net.topk(net.reader(IDS, None), 4, [])
+    monkeypatch.setattr(heads, "LABELS_STEPPED_AT_ONCE", 5)
+    for one, two in zip(net.topk(net.reader(IDS, None), 4, []), expected, strict=True):
         torch.testing.assert_close(one, two)
     some = torch.tensor([[3, 22]] * N_TEXTS)
     by_name = dict(zip(expected[0][0].tolist(), expected[1][0].tolist(), strict=True))
@@ -276,7 +294,7 @@ def test_short_floats_are_right_on_average() -> None:
     torch.manual_seed(0)
     weight = torch.full((4_000, 8), 1.0, dtype=torch.bfloat16)
     gradient = torch.full((4_000, 8), 1.0)
-    found = full.stepped(weight, gradient, torch.tensor(1e-3))  # a quarter of the way to the next short float
+    found = heads.stepped(weight, gradient, torch.tensor(1e-3))  # a quarter of the way to the next short float
     assert found.dtype == torch.bfloat16
     assert set(found.unique().tolist()) == {1.0, 1.0 - 2**-8}
     assert found.float().mean().item() == pytest.approx(1.0 - 1e-3, abs=1e-4)
@@ -285,10 +303,29 @@ def test_short_floats_are_right_on_average() -> None:
 # Training
 
 
-def test_flags_say_where_entries_are() -> None:
-    Y = sp.random(9, 14, 0.3, format="csr", random_state=0, dtype=np.float32)
-    rows = np.array([7, 0, 3])
-    np.testing.assert_array_equal(DeviceRows(Y, torch.device("cpu")).flags(rows).numpy(), Y[rows].toarray() > 0)
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 14), st.floats(0.0, 1.0), st.integers(0, 10**6))
+def test_truth_is_the_same_sparse_and_dense(n_texts: int, n_nodes: int, density: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    Y = np.where(rng.random((n_texts, n_nodes)) < density, rng.uniform(0.5, 2.0, (n_texts, n_nodes)), 0.0)
+    matrix = sp.csr_matrix(Y.astype(np.float32))
+    rows = rng.integers(0, n_texts, 5)
+    truth = TruthTable(matrix, torch.device("cpu")).of(rows)
+    np.testing.assert_array_equal(truth.dense().numpy(), matrix[rows].toarray())
+    first, last = sorted(rng.integers(0, n_nodes + 1, 2))
+    np.testing.assert_array_equal(truth.dense(first, last).numpy(), matrix[rows].toarray()[:, first:last])
+    candidates = rng.integers(0, n_nodes, (5, 7))
+    expected = np.take_along_axis(matrix[rows].toarray() > 0, candidates, axis=1)
+    np.testing.assert_array_equal(truth.contains(torch.from_numpy(candidates)).numpy(), expected)
+
+
+def test_truth_takes_memory_for_the_labels_that_texts_have() -> None:
+    n_texts, n_labels = 1_024, 3_000_000
+    labels = np.arange(2 * n_texts) * 1_000
+    Y = sp.csr_matrix((np.ones(len(labels), np.float32), labels, np.arange(0, len(labels) + 1, 2)), (n_texts, n_labels))
+    truth = TruthTable(Y, torch.device("cpu")).of(np.arange(n_texts))
+    assert truth.nodes.shape == truth.values.shape == (n_texts, 2)
+    assert truth.contains(torch.tensor([[0, 1_000, 1_001]] * n_texts)).sum().item() == 2
 
 
 def test_the_average_is_that_of_the_last_steps() -> None:
@@ -306,9 +343,12 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     recipe: Any, encoder_folder: Path, tmp_path: Path
 ) -> None:
     texts, lists, _ = make_corpus(64)
-    net = {"levels": (4,), "epochs": 3.0, "batch_size": 16, "average_from": 0.5, "dropout": (0.3,)}
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    model = recipe(encoder=encoder, net=net, threads=1)
+    net = {
+        "network.levels": 4, "training.epochs": 3.0, "training.batch_size": 16, "training.swa_start": 0.5,
+        "network.dropout": 0.3,
+    }  # fmt: skip
+    encoder = tiny(encoder_folder)
+    model = create(recipe.recipe, encoder | net)
     random = torch.get_rng_state()
     expected = model.fit(texts, lists).topk(texts, 5)
     assert torch.equal(torch.get_rng_state(), random)  # what others draw does not depend on it
@@ -325,20 +365,18 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
 
     first: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=stop)
-    found = recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=count)
+        create(recipe.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path, progress=stop)
+    found = create(recipe.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path, progress=count)
     assert first[0] == 8  # two of the three epochs were kept
-    assert [course[:2] for course in found.course_] == [course[:2] for course in model.course_]
+    assert [report[:2] for report in found.training_] == [report[:2] for report in model.training_]
     top = found.topk(texts, 5)
     np.testing.assert_array_equal(top.labels, expected.labels)
     np.testing.assert_array_equal(top.scores, expected.scores)
 
 
 def test_poolings_must_fit_the_levels(encoder: Encoder) -> None:
-    from umpteen.errors import BadConfig
-
-    with pytest.raises(BadConfig, match="names 3 poolings, but the levels of the network are 1"):
-        Network(encoder, LabelTree.flat(5), NetConfig(pooling="cls@1,cls@2,mean"))
+    with pytest.raises(BadConfig, match="names 3 poolings, but the network has 1 levels"):
+        Network(encoder, LabelTree.flat(5), neural({"network.pooling": "cls@1,cls@2,mean"}))
 
 
 def test_scorers_start_at_how_often_their_nodes_are_right() -> None:
@@ -347,19 +385,19 @@ def test_scorers_start_at_how_often_their_nodes_are_right() -> None:
     Y = sp.csr_matrix(np.random.default_rng(0).random((200, 20)) < 0.1, dtype=np.float32)
     truth = [tree.lift(Y, level) for level in range(2)]
     for level, matrix in enumerate(truth):
-        net.begin(level, torch.from_numpy(matrix.getnnz(axis=0).astype(np.float32) / 200))
+        net.set_prior(level, torch.from_numpy(matrix.getnnz(axis=0).astype(np.float32) / 200))
     shares = [
         np.minimum(matrix.getnnz(axis=0) / 200 / asked, 0.5) for matrix, asked in zip(truth, (1, 0.5), strict=True)
     ]
-    for scorer, share in zip(net.scorers, shares, strict=True):
+    for scorer, share in zip(net.heads, shares, strict=True):
         np.testing.assert_allclose(scorer.bias.sigmoid().detach().numpy(), share, rtol=1e-4)
 
 
 def test_a_text_is_read_once_for_network_and_ranker(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, lists, _ = make_corpus(64)
-    net = {"levels": (4,), "epochs": 1.0, "batch_size": 16, "pooling": "mean"}
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    model = umpteen.CascadeDiSMEC(encoder=encoder, net=net, threads=1).fit(texts, lists)
+    net = {"network.levels": (4,), "training.epochs": (1.0,), "training.batch_size": 16, "network.pooling": "mean"}
+    encoder = tiny(encoder_folder)
+    model = create(umpteen.CascadeDiSMEC.recipe, encoder | net).fit(texts, lists)
     network = model.neural_.net.get()
     tokens = network.encoder.tokenize(texts)
     read = network.read(tokens)
@@ -377,57 +415,117 @@ def test_a_text_is_read_once_for_network_and_ranker(encoder_folder: Path, monkey
 
 @pytest.mark.parametrize("recipe", [umpteen.CascadeXML, umpteen.FullHead])
 def test_weights_that_cannot_be_kept_are_told(recipe: Any, encoder_folder: Path) -> None:
-    from umpteen.errors import BadConfig
-
     texts, lists, _ = make_corpus(40)
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    model = recipe(encoder=encoder, net={"head_rate": 1e6, "epochs": 2.0, "batch_size": 8}, threads=1)
-    with pytest.raises(BadConfig, match="lower the settings rate and head_rate"):
+    encoder = tiny(encoder_folder)
+    settings = {"training.head_learning_rate": 1e6, "training.epochs": 2.0, "training.batch_size": 8}
+    model = create(recipe.recipe, encoder | settings)
+    with pytest.raises(BadConfig, match=r"lower training\.learning_rate"):
         model.fit(texts, lists)
-    assert not hasattr(model, "course_")
+    assert not hasattr(model, "training_")
 
 
 def test_a_network_without_all_its_weights_is_refused(encoder: Encoder) -> None:
     from umpteen.errors import BadModelFile
 
-    network = Network(encoder, LabelTree.flat(5), NetConfig(pooling="mean"))
+    network = Network(encoder, LabelTree.flat(5), neural({"network.pooling": "mean"}))
     arrays = network.arrays()
-    del arrays["scorers.0.bias"]
-    with pytest.raises(BadModelFile, match=r"lacks scorers\.0\.bias; save it again"):
+    del arrays["heads.0.bias"]
+    with pytest.raises(BadModelFile, match=r"lacks heads\.0\.bias; save it again"):
         network.load(arrays)
 
 
 @pytest.mark.parametrize("levels", [(4, 4), (4, 2), (4, 7)])
 def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
-    from umpteen.errors import BadConfig
-
     with pytest.raises(BadConfig, match="each to at least twice the one above"):
-        NetConfig(levels=levels)
+        neural({"network.levels": levels})
 
 
-IDLE_VALUES = {
-    "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0,
+OTHER_VALUES = {
+    "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0, "features": "encoder",
     "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.beams": (1,), "search.post": "identity",
     "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
-    "tree.leaf_size": 3, "tree.depth": 2, "net.levels": (2,), "net.depth": 2, "net.branching": 2, "net.few_labels": 2,
-    "net.bottleneck": 3, "net.by_row": 1, "net.beam": (1,), "net.score": "level", "net.head_decay": 0.5,
-    "net.pooling": "cls", "net.begin": "texts", "net.hidden": 7, "net.dropout": (0.3,), "encoder.pooling": "mean@1",
+    "tree.leaf_size": 3, "tree.depth": 2, "network.levels": (2,), "network.depth": 2, "network.branching": 2,
+    "network.few_labels": 2, "network.labels_per_cluster": 3, "network.max_nodes": 3, "network.bottleneck": 3,
+    "network.sparse_update_from": 1, "network.beam": (1,), "network.score": "level", "network.pooling": "cls",
+    "network.hidden": 7, "network.dropout": (0.3,), "training.head_weight_decay": 0.5, "training.loss": "hinge",
+    "training.negatives": "tfn", "training.relevance": "induce", "training.alpha": 0.5, "training.init": "lda",
+    "training.init_cost": 9.0, "training.patience": 7, "encoder.pooling": "mean@1", "encoder.compile": "off",
+    "encoder.gradient_checkpointing": True, "encoder.name": "nowhere", "encoder.max_length": 4,
+    "encoder.precision": "bfloat16", "encoder.batch_tokens": 5,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", ["full", "xml-cnn", "attentionxml"])
-def test_settings_that_change_nothing_change_nothing(recipe: str, encoder_folder: Path) -> None:
+@pytest.mark.parametrize("recipe", ["full", "xml-cnn", "attentionxml", "extremetext"])
+def test_settings_without_effect_change_nothing(recipe: str, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(40)
-    usual = {"encoder.name": str(encoder_folder), "encoder.tokens": 16, "encoder.device": "cpu", "threads": 1}
-    usual |= {"net.epochs": 1.0, "net.batch_size": 16}
+    usual = tiny(encoder_folder) | {"training.epochs": 1.0, "training.batch_size": 16}
     plain = create(recipe, usual)
     expected = plain.fit(texts, lists).topk(texts, 3)
-    idle = plain.config.idle
-    found = create(recipe, usual | {key: IDLE_VALUES[key] for key in idle}).fit(texts, lists).topk(texts, 3)
+    unused = plain.config.unused
+    assert unused
+    found = create(recipe, usual | {key: OTHER_VALUES[key] for key in unused}).fit(texts, lists).topk(texts, 3)
     np.testing.assert_array_equal(found.labels, expected.labels)
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_a_ranker_uses_what_belongs_to_it() -> None:
-    assert set(create("cascadexml-dismec").config.idle) == {"net.hidden"}
-    assert "linear" in create("cascadexml").config.idle
+    ranked, plain = set(create("cascadexml-dismec").config.unused), set(create("cascadexml").config.unused)
+    assert plain - ranked == {
+        "trees", "ensemble", "normalize", "linear", "embedding_weight", "head_weight", "tree.branching",
+        "tree.leaf_size", "tree.depth", "search.beam", "search.beams", "search.post", "search.leaf_post",
+    }  # fmt: skip
+    assert not ranked - plain
+
+
+# What one recipe can do, another can borrow
+
+
+@pytest.mark.parametrize("recipe", ["lightxml", "full", "xml-cnn", "attentionxml"])
+def test_networks_stop_early(recipe: str, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 10)
+    texts, lists, _ = make_corpus(80)
+    frozen = {"training.learning_rate": 0.0, "training.head_learning_rate": 0.0, "training.swa_start": 1.0}
+    settings = {"training.epochs": 9.0, "training.batch_size": 16, "network.levels": (), "network.hidden": 4}
+    settings |= {"training.validation_fraction": 0.25, "training.patience": 2, "training.init": "prior"}
+    model = create(recipe, tiny(encoder_folder) | frozen | settings).fit(texts, lists)
+    assert [report.steps for report in model.training_] == [3 * 4]  # the first epoch, and two that did not gain
+
+
+@pytest.mark.parametrize("recipe", ["lightxml", "cascadexml"])
+def test_networks_start_at_the_linear_solution(recipe: str, encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(300)
+    found = {}
+    for init in ("newton", "random"):
+        settings = {"training.epochs": 0.0, "network.pooling": "mean", "network.levels": 4, "network.few_labels": 0}
+        model = create(recipe, tiny(encoder_folder) | settings | {"network.bottleneck": 0, "training.init": init})
+        found[init] = model.fit(texts[:240], lists[:240]).evaluate(texts[240:], lists[240:])["P@1"]
+    assert found["newton"] > max(40.0, 2 * found["random"])
+
+
+class FirstToken(Reader):
+    """A toy network: the embedding of the first word, and nothing else."""
+
+    @property
+    def widths(self) -> list[int]:
+        return [self.model.get_input_embeddings().weight.shape[1]] * self.n_levels
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+        return [self.model.get_input_embeddings()(ids[:, 1])] * self.n_levels
+
+
+class Toy(NetModel):
+    """A recipe is a class and a preset."""
+
+    recipe = "toy"
+    preset = {"network.reader": "first-token", "training.epochs": 20.0, "training.learning_rate": 1e-2}  # noqa: RUF012
+
+
+def test_a_new_network_is_one_class_and_one_preset(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(READERS, "first-token", ReaderSpec(FirstToken, "words"))
+    texts = [f"word{number % 20} noise{number}" for number in range(100)]
+    lists = [[f"label {number % 20}"] for number in range(100)]
+    encoder = {"name": str(encoder_folder), "max_length": 8, "device": "cpu"}
+    model = Toy(encoder=encoder, training={"head_learning_rate": 1e-1, "batch_size": 20}, threads=1).fit(texts, lists)
+    assert model.evaluate(texts, lists)["P@1"] == 100.0
+    with pytest.raises(BadConfig, match=r"network\.reader must be one of .*first-token"):
+        create("lightxml", {"network.reader": "second-token"})

@@ -26,8 +26,8 @@ def test_a_preset_is_a_model(name: str) -> None:
     found = preset(name)
     config = create("xr-transformer", found.settings).config
     n_labels, expected = SIZES[name]
-    assert resolutions(n_labels, config.finetune) == expected
-    assert len(config.finetune.epochs) == len(expected)
+    assert resolutions(n_labels, config.network) == expected
+    assert len(config.training.epochs) == len(expected)
     assert found.ensemble in RULES
     assert len(found.encoders) == len(found.seeds) == 3
 

@@ -1,7 +1,8 @@
-"""Recursive fine-tuning: masks, relevance, first scorers, learning, resuming."""
+"""Recursive fine-tuning: masks, relevance, first weights, learning, resuming."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,40 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from umpteen.config import EncoderConfig, FinetuneConfig
+from umpteen.config import EncoderConfig, NetworkConfig, NeuralConfig
+from umpteen.models import create
 from umpteen.neural import newton
-from umpteen.neural.device_rows import DeviceRows
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.losses import LOSSES, weighted
-from umpteen.neural.resolutions import Finetuning, _scores
+from umpteen.neural.resolutions import DenseLevel, Finetuning
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, resolutions
 
 from .conftest import N_LABELS, PER_TOPIC
 
 TREE = LabelTree.from_groups([list(range(first, first + PER_TOPIC)) for first in range(0, N_LABELS, PER_TOPIC)])
-QUICK = FinetuneConfig(epochs=(2.0, 3.0), batch_size=16, rate=1e-3, head_rate=1e-2, negatives_beam=2)
+LEARNING = {"training.batch_size": 16, "training.learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
 
 
-def finetuning(encoder: Encoder, corpus: Any, config: FinetuneConfig = QUICK, **more: Any) -> Finetuning:
+def fine_tuned(settings: dict[str, Any]) -> NeuralConfig:
+    """Return the settings of xr-transformer with some changed; auto is replaced."""
+    return create("xr-transformer", settings).config.with_init(8.0)
+
+
+QUICK = fine_tuned({"training.epochs": (2.0, 3.0), **LEARNING, "network.beam": 2})
+
+
+def finetuning(encoder: Encoder, corpus: Any, config: NeuralConfig = QUICK, **more: Any) -> Finetuning:
     texts, _, Y = corpus
     return Finetuning(encoder, encoder.tokenize(texts), Y, TREE, config, **more)
+
+
+def random_level(encoder: Encoder, number: int) -> DenseLevel:
+    """Return a level with random classifiers."""
+    torch.manual_seed(1)
+    level = DenseLevel(encoder, TREE.parents[number], QUICK, number)
+    level.set_weights(torch.randn(TREE.sizes[number], encoder.dim), torch.randn(TREE.sizes[number]))
+    return level
 
 
 # Masks and relevance
@@ -36,12 +53,11 @@ def finetuning(encoder: Encoder, corpus: Any, config: FinetuneConfig = QUICK, **
 def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any) -> None:
     run = finetuning(encoder, corpus)
     E = encoder.embed(run.tokens)
-    torch.manual_seed(1)
-    above = torch.nn.Linear(encoder.dim, TREE.sizes[0])
-    found = run._alive(1, E, above).toarray()
-    scores = E * np.sqrt(encoder.dim) @ above.weight.detach().numpy().T + above.bias.detach().numpy()
+    above = random_level(encoder, 0)
+    found = run._let_through(1, E, above).toarray()
+    scores = E @ above.head.weight.detach().numpy().T * np.sqrt(encoder.dim) + above.head.bias.detach().numpy()
     predicted = np.zeros_like(scores)
-    np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, : QUICK.negatives_beam], 1.0, axis=1)
+    np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :2], 1.0, axis=1)
     C = np.zeros((N_LABELS, TREE.sizes[0]))
     C[np.arange(N_LABELS), TREE.node_of(0)] = 1.0
     true = (run.Y.toarray() @ C > 0).astype(float)
@@ -50,8 +66,8 @@ def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any)
 
 @pytest.mark.parametrize("negatives", ["tfn", "all"])
 def test_other_masks(encoder: Encoder, corpus: Any, negatives: str) -> None:
-    run = finetuning(encoder, corpus, FinetuneConfig(negatives=negatives))
-    alive = run._alive(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
+    run = finetuning(encoder, corpus, fine_tuned({"training.negatives": negatives}))
+    alive = run._let_through(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
     if negatives == "all":
         assert alive is None
     else:
@@ -77,23 +93,15 @@ def test_the_three_losses() -> None:
     torch.testing.assert_close(LOSSES["bce"](scores, positive), bce)
 
 
-def test_sparse_rows_become_dense_ones_on_a_device() -> None:
-    matrix = sp.random(30, 12, 0.2, random_state=0, format="csr", dtype=np.float32)
-    rows = np.array([3, 0, 29, 3])
-    found = DeviceRows(matrix, torch.device("cpu")).dense(rows)
-    np.testing.assert_array_equal(found.numpy(), matrix[rows].toarray())
-
-
-# First scorers
+# First weights
 
 
 def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> None:
     run = finetuning(encoder, corpus)
     E, R = encoder.embed(run.tokens), run._relevance(1)
-    alive = run._alive(1, E, torch.nn.Linear(encoder.dim, TREE.sizes[0]))
-    head = torch.nn.Linear(encoder.dim, N_LABELS)
-    run._start(head, 1, E, R, alive)
-    scores = next(_scores(E, head))
+    alive, level = run._let_through(1, E, random_level(encoder, 0)), random_level(encoder, 1)
+    run._initialise(level, 1, E, R, alive)
+    scores = next(level.scores(E))
     for parent in range(TREE.sizes[0]):
         rows = np.flatnonzero(alive.toarray()[:, parent])
         some = slice(int(TREE.starts[1][parent]), int(TREE.starts[1][parent + 1]))
@@ -117,7 +125,7 @@ def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> 
     ],
 )
 def test_resolutions_grow_by_a_factor(n_labels: int, settings: dict[str, Any], expected: tuple[int, ...]) -> None:
-    assert resolutions(n_labels, FinetuneConfig(**settings)) == expected
+    assert resolutions(n_labels, NetworkConfig(**{"branching": 64} | settings)) == expected
 
 
 # Learning
@@ -133,7 +141,7 @@ def quality(E: np.ndarray, Y: sp.csr_matrix) -> float:
 
 @pytest.mark.parametrize("loss", list(LOSSES))
 def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: Any, loss: str) -> None:
-    config = FinetuneConfig(epochs=(6.0, 8.0), batch_size=16, rate=1e-3, head_rate=1e-2, loss=loss)
+    config = fine_tuned({**LEARNING, "training.epochs": (6.0, 8.0), "training.loss": loss})
     run = finetuning(encoder, corpus, config)
     before = quality(encoder.embed(run.tokens), run.Y)
     after = quality(run.embeddings(), run.Y)
@@ -143,8 +151,8 @@ def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: 
 
 def test_the_same_seed_gives_the_same_embeddings(encoder_folder: Path, corpus: Any) -> None:
     def once(seed: int) -> np.ndarray:
-        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
-        return finetuning(encoder, corpus, seed=seed).embeddings()
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
+        return finetuning(encoder, corpus, replace(QUICK, seed=seed)).embeddings()
 
     np.testing.assert_array_equal(once(1), once(1))
     assert np.abs(once(1) - once(2)).max() > 1e-3
@@ -152,7 +160,7 @@ def test_the_same_seed_gives_the_same_embeddings(encoder_folder: Path, corpus: A
 
 def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
     def make(**more: Any) -> Finetuning:
-        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
         return finetuning(encoder, corpus, **more)
 
     expected = make().embeddings()
@@ -172,13 +180,15 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
 def test_a_resolution_goes_on_after_its_last_epoch(
     encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
     monkeypatch.setattr("umpteen.neural.loop._LOOK_EVERY", 1)
-    config = FinetuneConfig(epochs=(0.5, 3.0), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=held_out, dropout=0.2)
+    config = fine_tuned(
+        {**LEARNING, "training.epochs": (0.5, 3.0), "training.validation_fraction": held_out, "network.dropout": 0.2}
+    )
     seen: list[int] = []
 
     def make(**more: Any) -> Finetuning:
-        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
         return finetuning(encoder, corpus, config, **more)
 
     def interrupt(stage: str, done: int, total: int) -> None:
@@ -195,17 +205,24 @@ def test_a_resolution_goes_on_after_its_last_epoch(
         make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
     resumed = make(checkpoint=Checkpoint(tmp_path, "key"), progress=note)
     np.testing.assert_array_equal(resumed.embeddings(), expected)
-    assert seen[0] == -(-len(resumed.kept) // 16)  # one epoch was done
+    assert seen[0] == -(-len(resumed.trained_on) // 16)  # one epoch was done
     assert [step[:3] for step in resumed.report] == [step[:3] for step in whole.report]
-    assert not list(tmp_path.glob("*underway*"))
+    assert not list(tmp_path.glob("fine-tuning*"))
 
 
 def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) -> None:
     """A step cut into many pieces for a small GPU ends where the whole step ends."""
 
     def once(batch_tokens: int) -> np.ndarray:
-        config = EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu", batch_tokens=batch_tokens)
-        plain = FinetuneConfig(epochs=(1.0, 1.0), batch_size=16, rate=1e-4, dropout=0.0)
+        config = EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu", batch_tokens=batch_tokens)
+        plain = fine_tuned(
+            {
+                "training.epochs": (1.0, 1.0),
+                "training.batch_size": 16,
+                "training.learning_rate": 1e-4,
+                "network.dropout": 0.0,
+            }
+        )
         return finetuning(Encoder.load(config), corpus, plain).embeddings()
 
     np.testing.assert_allclose(once(48), once(100_000), atol=2e-3)
@@ -213,9 +230,11 @@ def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) 
 
 def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any) -> None:
     def once(recompute: bool) -> np.ndarray:
-        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), tokens=16, device="cpu"))
-        config = FinetuneConfig(epochs=(1.0, 1.0), batch_size=16, rate=1e-4, recompute=recompute)
-        return finetuning(encoder, corpus, config).embeddings()
+        given = {"name": str(encoder_folder), "max_length": 16, "device": "cpu", "gradient_checkpointing": recompute}
+        encoder = Encoder.load(EncoderConfig(**given))
+        assert encoder.model.is_gradient_checkpointing == recompute
+        config = {"training.epochs": 1.0, "training.batch_size": 16, "training.learning_rate": 1e-4}
+        return finetuning(encoder, corpus, fine_tuned(config)).embeddings()
 
     np.testing.assert_allclose(once(True), once(False), atol=1e-4)
 
@@ -223,13 +242,22 @@ def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any
 def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
-    config = FinetuneConfig(epochs=(20.0,), batch_size=16, rate=0.0, head_rate=0.0, held_out=0.25, patience=2)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+    config = fine_tuned(
+        {
+            "training.epochs": (20.0,),
+            "training.batch_size": 16,
+            "training.learning_rate": 0.0,
+            "training.head_learning_rate": 0.0,
+            "training.validation_fraction": 0.25,
+            "training.patience": 2,
+        }
+    )
     run = finetuning(encoder, corpus, config)
     run.embeddings()
-    per_epoch = -(-len(run.kept) // 16)
-    assert len(run.held) == len(run.tokens) // 4
-    assert not set(run.held) & set(run.kept)
+    per_epoch = -(-len(run.trained_on) // 16)
+    assert len(run.held_out) == len(run.tokens) // 4
+    assert not set(run.held_out) & set(run.trained_on)
     assert [step.steps for step in run.report] == [3 * per_epoch] * 2  # nothing is learned, so two epochs are waited
 
 
@@ -237,25 +265,29 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
 def test_an_epoch_that_is_not_whole_is_looked_at(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch, epochs: float, looks: int
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
     looked: list[float] = []
 
-    def better_and_better(watch: Any) -> float:
-        looked.append(float(watch.head.weight.detach().sum()))
-        return float(len(looked))
+    best = DenseLevel.best
 
-    monkeypatch.setattr("umpteen.neural.resolutions._EarlyStop._quality", better_and_better)
-    config = FinetuneConfig(epochs=(0.0, epochs), batch_size=16, rate=1e-3, head_rate=1e-2, held_out=0.25)
+    def better_and_better(level: DenseLevel, E: np.ndarray, k: int) -> np.ndarray:
+        if len(E) == len(run.held_out):
+            looked.append(float(level.head.weight.detach().sum()))
+        return best(level, E, k)
+
+    monkeypatch.setattr(DenseLevel, "best", better_and_better)
+    monkeypatch.setattr("umpteen.neural.resolutions.mean_precision", lambda *_: float(len(looked)))
+    config = fine_tuned({**LEARNING, "training.epochs": (0.0, epochs), "training.validation_fraction": 0.25})
     run = finetuning(encoder, corpus, config)
     run.embeddings()
     assert len(looked) == looks
-    assert float(run.head.weight.detach().sum()) == looked[-1]  # the last state was the best
+    assert float(run.last.head.weight.detach().sum()) == looked[-1]  # the last state was the best
 
 
 def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
     solved = newton.solve_level
     seen = []
 
@@ -264,35 +296,46 @@ def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
         return solved(X, R, alive, *rest, **more)
 
     monkeypatch.setattr(newton, "solve_level", watched)
-    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
     run.embeddings()
-    n = len(run.kept)
+    n = len(run.trained_on)
     assert n < len(run.tokens)
     assert seen == [(n, n, None), (n, n, n)]
 
 
 def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), max_nodes=TREE.sizes[0] - 1))
+    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": 0.0, "network.max_nodes": TREE.sizes[0] - 1}))
     run.embeddings()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
 
 
 def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus, FinetuneConfig(epochs=(0.0,), held_out=0.25))
+    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
     run.embeddings()
-    assert len(run.held) == 0
-    assert len(run.kept) == len(run.tokens)
+    assert len(run.held_out) == 0
+    assert len(run.trained_on) == len(run.tokens)
 
 
 def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus, FinetuneConfig(cluster=PER_TOPIC, epochs=(0.2,), batch_size=16))
+    run = finetuning(
+        encoder,
+        corpus,
+        fine_tuned({"network.labels_per_cluster": PER_TOPIC, "training.epochs": (0.2,), "training.batch_size": 16}),
+    )
     run.embeddings()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
-    assert run.label_scorers() is None
+    assert run.label_classifiers() is None
 
 
 def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(encoder: Encoder, corpus: Any) -> None:
-    named = FinetuneConfig(levels=(TREE.sizes[0],), cluster=PER_TOPIC, epochs=(0.2,), batch_size=16)
+    named = fine_tuned(
+        {
+            "network.levels": TREE.sizes[0],
+            "network.labels_per_cluster": PER_TOPIC,
+            "training.epochs": 0.2,
+            "training.batch_size": 16,
+        }
+    )
     run = finetuning(encoder, corpus, named)
     run.embeddings()
     assert [step.nodes for step in run.report] == list(TREE.sizes)

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import umpteen
+from umpteen.models import create
 from umpteen.neural import sparse_table
-from umpteen.neural.scorers import Scorer, Table
+from umpteen.neural.heads import LinearHead, SparseHead
 
-from .conftest import make_corpus
+from .conftest import make_corpus, tiny
 
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 6), st.integers(9, 15), st.integers(0, 10**6))
 
@@ -85,19 +86,19 @@ def test_a_step_goes_along_the_gradient_of_each_row(shape: Any) -> None:
 
 def test_a_table_scores_as_its_twin_with_an_optimiser_does() -> None:
     torch.manual_seed(0)
-    table = Table(4, 9, dropout=0.0, bottleneck=3, rate=0.1, decay=0.0)
-    twin = Scorer(4, 9, bottleneck=3)
+    table = SparseHead(4, 9, dropout=0.0, bottleneck=3, learning_rate=0.1, weight_decay=0.0)
+    twin = LinearHead(4, 9, bottleneck=3)
     twin.load_state_dict({name: tensor for name, tensor in table.state_dict().items() if name != "state"})
     e, nodes = torch.randn(2, 4, requires_grad=True), torch.tensor([[0, 3, 8], [3, 4, 5]])
     right, exists = torch.tensor([[1, 0, 0], [0, 1, 0]]) > 0, torch.ones(2, 3, dtype=torch.bool)
     expected = twin.some(e, nodes)
     F.binary_cross_entropy_with_logits(expected, right.float(), reduction="sum").backward()
-    wanted, e.grad = (e.grad.clone(), twin.narrow.weight.grad.clone()), None
-    scores, loss = table.learned(e, nodes, right, exists)
+    wanted, e.grad = (e.grad.clone(), twin.bottleneck.weight.grad.clone()), None
+    scores, loss = table.learn(e, nodes, right, exists, is_whole=True)
     (2.0 * loss).backward()
     torch.testing.assert_close(scores, expected.detach())
     torch.testing.assert_close(e.grad, 2.0 * wanted[0])
-    torch.testing.assert_close(table.narrow.weight.grad, 2.0 * wanted[1])
+    torch.testing.assert_close(table.bottleneck.weight.grad, 2.0 * wanted[1])
     assert (table.state > 0).nonzero().flatten().tolist() == [0, 3, 4, 5, 8]
     assert not list(table.parameters(recurse=False))
 
@@ -108,12 +109,13 @@ def test_networks_learn_and_go_on_with_rows_that_step_themselves(
 ) -> None:
     texts, lists, _ = make_corpus(200)
     net = {
-        "levels": (4,), "epochs": 8.0, "batch_size": 16, "by_row": 10, "dropout": (0.1,), "pooling": "mean",
-        "rate": 3e-3, "head_rate": 3e-2, "few_labels": 0, "average_from": 0.8,
+        "network.levels": 4, "training.epochs": 8.0, "training.batch_size": 16, "network.sparse_update_from": 10,
+        "network.dropout": 0.1, "network.pooling": "mean", "training.learning_rate": 3e-3,
+        "training.head_learning_rate": 3e-2, "network.few_labels": 0, "training.swa_start": 0.8,
     }  # fmt: skip
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    whole = recipe(encoder=encoder, net=net, threads=1).fit(texts, lists)
-    assert isinstance(whole.neural_.net.get().module.scorers[-1], Table)
+    encoder = tiny(encoder_folder)
+    whole = create(recipe.recipe, encoder | net).fit(texts, lists)
+    assert isinstance(whole.neural_.net.get().module.heads[-1], SparseHead)
     assert whole.evaluate(texts, lists)["P@1"] > 80
 
     def stop(stage: str, done: int, total: int) -> None:
@@ -121,10 +123,10 @@ def test_networks_learn_and_go_on_with_rows_that_step_themselves(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path, progress=stop)
-    again = recipe(encoder=encoder, net=net, threads=1).fit(texts, lists, checkpoint=tmp_path)
+        create(recipe.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path, progress=stop)
+    again = create(recipe.recipe, encoder | net).fit(texts, lists, checkpoint=tmp_path)
     np.testing.assert_array_equal(whole.topk(texts, 5).scores, again.topk(texts, 5).scores)
-    assert "scorers.1.state" not in whole.neural_.net.arrays
+    assert "heads.1.state" not in whole.neural_.net.arrays
 
 
 CHECK = """

@@ -35,7 +35,7 @@ def folder(encoder_folder: Path, tmp_path: Path) -> Path:
 
 
 def load(folder: Path) -> Encoder:
-    return Encoder.load(EncoderConfig(name=str(folder), tokens=16, device="cpu"))
+    return Encoder.load(EncoderConfig(name=str(folder), max_length=16, device="cpu"))
 
 
 def edit(path: Path, **changes: Any) -> None:
@@ -190,9 +190,9 @@ def saved(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A model with an encoder."""
     path = tmp_path_factory.mktemp("saved") / "model"
     texts, lists, _ = make_corpus(48)
-    encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-    net = {"epochs": 1.0, "batch_size": 16}
-    umpteen.FullHead(encoder=encoder, net=net, threads=1).fit(texts, lists).save(path)
+    encoder = {"name": str(encoder_folder), "max_length": 16, "device": "cpu"}
+    training = {"epochs": 1.0, "batch_size": 16}
+    umpteen.FullHead(encoder=encoder, training=training, threads=1).fit(texts, lists).save(path)
     return path
 
 
@@ -248,6 +248,6 @@ def test_a_network_with_damaged_weights_is_refused(model: Path, value: Any) -> N
 def test_only_plain_files_are_fetched_from_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(folder))
-    encoder = Encoder.load(EncoderConfig(name="some/encoder", tokens=16, device="cpu"))
+    encoder = Encoder.load(EncoderConfig(name="some/encoder", max_length=16, device="cpu"))
     assert isinstance(encoder.model, torch.nn.Module)
     assert set(asked["allow_patterns"]) == {"*.json", "*.safetensors", "*.txt", "*.model"}

@@ -20,7 +20,7 @@ from umpteen.neural.encoder import Encoder
 from .conftest import make_corpus
 
 TREE = {"kind": "halving", "leaf_size": 5, "branching": 4}
-FINETUNE = {"epochs": (2.0, 6.0), "batch_size": 16, "rate": 1e-3, "head_rate": 1e-2, "branching": 4}
+TRAINING = {"epochs": (2.0, 6.0), "batch_size": 16, "learning_rate": 1e-3, "head_learning_rate": 1e-2}
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def make(encoder_folder: Path) -> Callable[..., XRTransformer]:
     """Make an untrained model with the tiny encoder."""
 
     def build(**settings: Any) -> XRTransformer:
-        encoder = {"name": str(encoder_folder), "tokens": 16, "device": "cpu"}
-        given = {"encoder": encoder, "finetune": FINETUNE, "tree": TREE, "threads": 1}
+        encoder = {"name": str(encoder_folder), "max_length": 16, "device": "cpu"}
+        given = {"encoder": encoder, "network": {"branching": 4}, "training": TRAINING, "tree": TREE, "threads": 1}
         return XRTransformer(**given | settings)
 
     return build
@@ -164,10 +164,10 @@ def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: p
 
 def test_an_encoder_that_does_not_help_is_left_out(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts say it all in words that occur, and the encoder learns nothing: tf-idf wins on held-out texts."""
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
     texts, lists, _ = make_corpus(400, seed=3)
-    frozen = FINETUNE | {"epochs": (0.0,), "bootstrap": False, "held_out": 0.25}
-    model = make(finetune=frozen, encoder=dict(make().encoder, tokens=4)).fit(texts, lists)
+    frozen = TRAINING | {"epochs": 0.0, "init": "random", "validation_fraction": 0.25}
+    model = make(training=frozen, encoder=dict(make().encoder, max_length=4)).fit(texts, lists)
     assert model.neural_ is None
     assert model.config_.features == "tfidf"
     plain = make(features="tfidf").fit(texts, lists).topk(texts[:20], 3)
@@ -178,7 +178,7 @@ def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyP
     """Half of the words of a new text never occurred, so only what the encoder has learned of its topic is left."""
     from umpteen.models import fusion
 
-    monkeypatch.setattr("umpteen.neural.resolutions._FEWEST_HELD", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
     tried: list[float] = []
     ranked = fusion._ranked
 
@@ -189,7 +189,7 @@ def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fusion, "_ranked", watched)
     texts, lists, _ = make_corpus(400, seed=4)
     blind = {"max_features": 2}  # tf-idf that knows two words
-    model = make(finetune=FINETUNE | {"held_out": 0.25}, tfidf=blind).fit(texts, lists)
+    model = make(training=TRAINING | {"validation_fraction": 0.25}, tfidf=blind).fit(texts, lists)
     assert tuple(tried) == fusion._WEIGHTS
     assert model.neural_ is not None
     assert model.config_.embedding_weight in fusion._WEIGHTS[1:]
@@ -219,7 +219,7 @@ def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
 
 
 def test_threads_of_a_call_reach_the_encoder(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make(finetune={"epochs": (0.0,), "bootstrap": False}).fit(corpus[0], corpus[1])
+    model = make(training={"epochs": 0.0, "init": "random"}).fit(corpus[0], corpus[1])
     seen, real = [], Encoder.embed
 
     def embed(self: Encoder, *given: Any, **named: Any) -> np.ndarray:

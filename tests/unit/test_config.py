@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from umpteen import errors
 from umpteen.config import (
     EncoderConfig,
-    FinetuneConfig,
     LinearConfig,
     ModelConfig,
-    NetConfig,
-    NetModelConfig,
+    NetworkConfig,
     NeuralConfig,
     SearchConfig,
     StoreConfig,
     TfidfConfig,
+    TrainingConfig,
     TreeConfig,
     describe,
     describe_all,
@@ -38,7 +37,8 @@ NOUNS = {
     "search": SearchConfig,
     "store": StoreConfig,
     "encoder": EncoderConfig,
-    "finetune": FinetuneConfig,
+    "network": NetworkConfig,
+    "training": TrainingConfig,
 }
 
 
@@ -58,14 +58,14 @@ def test_a_setting_without_parts_has_no_dotted_key():
         update(ModelConfig(), {"seed.x": 3})
 
 
-@pytest.mark.parametrize("values", [{"net.epochs": "abc"}, {"net": {"epochs": "abc"}}])
+@pytest.mark.parametrize("values", [{"training.epochs": "abc"}, {"training": {"epochs": "abc"}}])
 def test_a_wrong_setting_is_named_in_full(values):
-    with pytest.raises(BadConfig, match=r"^net\.epochs must be a number, but is 'abc'"):
-        update(NetModelConfig(), values)
-    with pytest.raises(BadConfig, match=r"^net\.epochs must be"):
-        NetModelConfig(net={"epochs": "abc"})
-    with pytest.raises(BadConfig, match=r"^net\.kind full reads"):  # a sentence that does so itself
-        update(NetModelConfig(), {"net.kind": "full", "net.order": "own-reader"})
+    with pytest.raises(BadConfig, match=r"^training\.epochs must be a number, but is 'abc'"):
+        update(NeuralConfig(), values)
+    with pytest.raises(BadConfig, match=r"^training\.epochs must be"):
+        NeuralConfig(training={"epochs": "abc"})
+    with pytest.raises(BadConfig, match=r"^network\.head full has one level"):  # a sentence that does so itself
+        update(NeuralConfig(), {"network.head": "full", "training.order": "own-reader"})
 
 
 def test_a_noun_takes_a_dict_or_its_own_class():
@@ -115,7 +115,7 @@ def test_values_are_converted_to_the_type_of_the_field(cls, key, text, value):
         (TfidfConfig, "max_df", 1.5, "max_df must be at most 1.0, but is 1.5"),
         (TfidfConfig, "lowercase", "maybe", "lowercase must be true or false, but is 'maybe'"),
         (TfidfConfig, "lowercase", 2, "lowercase must be true or false, but is 2"),
-        (SearchConfig, "beams", 7, "beams must be a list, but is 7"),
+        (SearchConfig, "beams", None, "beams must be a list, but is None"),
         (SearchConfig, "beams", "4,x", "beams must be a number, but is 'x'"),
     ],
 )
@@ -168,8 +168,10 @@ def changes(draw: st.DrawFn) -> dict:
     keys = {spec.name: spec for spec in dataclasses.fields(NeuralConfig) if spec.name not in NOUNS}
     for noun, cls in NOUNS.items():
         keys |= {f"{noun}.{spec.name}": spec for spec in dataclasses.fields(cls)}
-    for bound in ("tfidf.ngram_min", "finetune.levels", "finetune.epochs"):  # to ngram_max; to an order; not empty
-        del keys[bound]
+    bound = ("tfidf.ngram_min", "network.levels", "training.epochs", "network.dropout", "network.beam")
+    bound += ("network.reader", "network.head", "training.order", "training.negatives")
+    for key in bound:  # to ngram_max; to an order; not empty; to each other
+        del keys[key]
     chosen = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=6))
     return {key: draw(bounded(keys[key])) for key in chosen}
 
@@ -206,9 +208,9 @@ def test_settings_of_linear_recipes_come_first_among_those_with_an_encoder():
 
 
 def test_a_name_stands_for_an_encoder():
-    config = update(NeuralConfig(), {"encoder": "some/model", "finetune.epochs": "1, 2.5"})
+    config = update(NeuralConfig(), {"encoder": "some/model", "training.epochs": "1, 2.5"})
     assert config.encoder == EncoderConfig(name="some/model")
-    assert config.finetune.epochs == (1.0, 2.5)
+    assert config.training.epochs == (1.0, 2.5)
     with pytest.raises(BadConfig, match="encoder must be a EncoderConfig or a dict, but is 5"):
         update(NeuralConfig(), {"encoder": 5})
 
@@ -224,34 +226,34 @@ def test_a_name_stands_for_an_encoder():
     ],
 )
 def test_the_last_number_of_epochs_serves_the_finest_resolution(epochs, n_levels, expected):
-    config = FinetuneConfig(epochs=epochs)
+    config = TrainingConfig(epochs=epochs)
     assert [config.epochs_at(level, n_levels) for level in range(n_levels)] == expected
 
 
 def test_epochs_and_levels_must_make_sense():
     with pytest.raises(BadConfig, match="epochs is empty; name at least one number"):
-        FinetuneConfig(epochs=())
+        TrainingConfig(epochs=())
     with pytest.raises(
         BadConfig, match="levels must grow from coarse to fine, each to at least twice the one above, but are 64, 8"
     ):
-        FinetuneConfig(levels=(64, 8))
+        NetworkConfig(levels=(64, 8))
 
 
 def test_the_numbers_of_a_network_must_make_sense():
     with pytest.raises(BadConfig, match="beam is empty; name at least one number"):
-        NetConfig(beam=())
+        NetworkConfig(beam=())
     with pytest.raises(BadConfig, match="dropout is empty"):
-        NetConfig(dropout=())
+        NetworkConfig(dropout=())
     with pytest.raises(
         BadConfig, match="levels must grow from coarse to fine, each to at least twice the one above, but are 64, 8"
     ):
-        NetConfig(levels=(64, 8))
+        NetworkConfig(levels=(64, 8))
 
 
 def test_all_settings_are_listed_once():
     keys = [key for key, *_ in describe_all()]
     assert len(keys) == len(set(keys))
-    assert set(keys) == {key for cls in (NeuralConfig, NetModelConfig) for key, *_ in describe(cls)}
+    assert set(keys) == {key for key, *_ in describe(NeuralConfig)}
 
 
 def test_describe_covers_every_field():

@@ -24,13 +24,13 @@ LINEAR, NEURAL = "xr-linear", "xr-transformer"
 # most of it, one resolution spares a pass over the texts, and the encoder's own scorers, which learn for a third of an
 # epoch, leave the last word to the ranker.
 NEURAL_SETTINGS: dict[str, Any] = {
-    "encoder.tokens": 24,
+    "encoder.max_length": 24,
     "encoder.device": "cpu",
-    "finetune.branching": 1024,
-    "finetune.epochs": (0.3,),
-    "finetune.batch_size": 32,
-    "finetune.rate": 3e-4,
-    "finetune.held_out": 0.0,  # the two weights below are given, so there is nothing to choose
+    "network.branching": 1024,
+    "training.epochs": (0.3,),
+    "training.batch_size": 32,
+    "training.learning_rate": 3e-4,
+    "training.validation_fraction": 0.0,  # the two weights below are given, so there is nothing to choose
     "embedding_weight": 0.8,
     "head_weight": 0.0,
     "linear.threshold": 0.05,
@@ -125,7 +125,7 @@ def neural_settings() -> dict[str, Any]:
     from umpteen.models.folder import encoders
 
     precision = encoders().fastest_precision()
-    fewer = {} if precision == "bfloat16" else {"encoder.tokens": 16}
+    fewer = {} if precision == "bfloat16" else {"encoder.max_length": 16}
     return NEURAL_SETTINGS | {"encoder.precision": precision} | fewer
 
 

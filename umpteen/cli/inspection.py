@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, megabytes, printable
-from umpteen.config import EncodedConfig, describe, describe_all
+from umpteen.config import NeuralConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
 
@@ -93,7 +93,7 @@ def recipe_names(text: str | None) -> list[str]:
     if text is None:
         from umpteen.models import RECIPES
 
-        return [name for name, recipe in RECIPES.items() if not issubclass(recipe.config_class, EncodedConfig)]
+        return [name for name, recipe in RECIPES.items() if not issubclass(recipe.config_class, NeuralConfig)]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise BadConfig(f"--recipes takes names separated by commas, but got '{text}'")

@@ -34,9 +34,9 @@ def train(
     from umpteen.models.rescue import save_or_rescue
 
     model = create(recipe, settings)  # a wrong setting is told before anything is read
-    for key, why in model.config.idle.items():
+    for key, when in model.config.unused.items():
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
-            terminal.note(f"{key} changes nothing: {why}")
+            terminal.note(f"{key} has no effect here, only where {when}")
     check_places(model.config, checkpoint, output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)

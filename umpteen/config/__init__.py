@@ -21,13 +21,13 @@ from umpteen.config.neural import (
     FEWER_IN_TRAINING,
     LABELS_SOLVED_AT_ONCE,
     LABELS_STEPPED_AT_ONCE,
+    READERS,
     TOKENS_AT_ONCE,
-    EncodedConfig,
     EncoderConfig,
-    FinetuneConfig,
-    NetConfig,
-    NetModelConfig,
+    NetworkConfig,
     NeuralConfig,
+    ReaderSpec,
+    TrainingConfig,
 )
 
 __all__ = [
@@ -35,18 +35,18 @@ __all__ = [
     "FEW_TEXTS",
     "LABELS_SOLVED_AT_ONCE",
     "LABELS_STEPPED_AT_ONCE",
+    "READERS",
     "TOKENS_AT_ONCE",
-    "EncodedConfig",
     "EncoderConfig",
-    "FinetuneConfig",
     "LinearConfig",
     "ModelConfig",
-    "NetConfig",
-    "NetModelConfig",
+    "NetworkConfig",
     "NeuralConfig",
+    "ReaderSpec",
     "SearchConfig",
     "StoreConfig",
     "TfidfConfig",
+    "TrainingConfig",
     "TreeConfig",
     "describe",
     "describe_all",
@@ -59,5 +59,4 @@ __all__ = [
 
 def describe_all() -> list[tuple[str, str, Any, str]]:
     """List the settings of all recipes, each once."""
-    rows = {row[0]: row for cls in (NeuralConfig, NetModelConfig) for row in describe(cls)}
-    return list(rows.values())
+    return describe(NeuralConfig)

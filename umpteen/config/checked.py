@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -31,17 +31,40 @@ class Form(NamedTuple):
     words: str
 
 
+class When(NamedTuple):
+    """The settings with which an option has an effect: in words, and as a test of the whole settings."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
 def option(
     default: Any,
     doc: str,
     *,
     low: float | None = None,
     high: float | None = None,
-    choices: tuple[str, ...] | None = None,
+    choices: Collection[str] | None = None,
     form: Form | None = None,
+    when: When | None = None,
 ) -> Any:
-    """Declare a setting: its default, what it does, and what it may be."""
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices, "form": form})
+    """Declare a setting: its default, what it does, what it may be, and when it has an effect (always by default)."""
+    rules = {"doc": doc, "low": low, "high": high, "choices": choices, "form": form, "when": when}
+    return field(default=default, metadata=rules)
+
+
+def unused(settings: Any) -> dict[str, str]:
+    """List the settings, or groups of them, that have no effect with these settings, and when they would."""
+    return dict(_unused(settings, settings, ""))
+
+
+def _unused(part: Any, whole: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    for spec in fields(part):
+        when, value = spec.metadata.get("when"), getattr(part, spec.name)
+        if when is not None and not when.holds(whole):
+            yield prefix + spec.name, when.words
+        elif dataclasses.is_dataclass(value):
+            yield from _unused(value, whole, f"{prefix}{spec.name}.")
 
 
 class Checked:
@@ -116,7 +139,7 @@ def update(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
 @contextmanager
 def _within(noun: str, cls: type) -> Iterator[None]:
-    """Name a setting that is wrong in full: ``net.epochs``, not ``epochs``."""
+    """Name a setting that is wrong in full: ``training.epochs``, not ``epochs``."""
     try:
         yield
     except BadConfig as error:
@@ -159,6 +182,8 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         if isinstance(value, str):
             value = [part for part in value.replace(",", " ").split() if part]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = [value]  # one number serves all levels
         if not isinstance(value, (list, tuple)):
             raise BadConfig(f"{name} must be a list, but is {value!r}")
         item = typing.get_args(hint)[0]

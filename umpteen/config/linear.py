@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from umpteen.config.checked import Checked, option
+from umpteen.config.checked import Checked, When, option, unused
 from umpteen.errors import BadConfig
+
+
+def has_ranker(config: Any) -> bool:
+    """Return whether a recipe ranks with linear classifiers: all linear ones do, and some networks."""
+    return getattr(config, "ranker", True) or config.is_recursive
+
+
+_RANKER = When("there is a ranker", has_ranker)
+_ROWS = When("feature rows are read", lambda c: has_ranker(c) or c.network.reads == "features")
+_WORDS = When("labels are clustered or ranked", lambda c: has_ranker(c) or c.network.head == "tree")
 
 
 @dataclass(frozen=True)
@@ -37,9 +48,9 @@ class TreeConfig(Checked):
         "random, given (a hierarchy you pass), none (one versus all), auto (none for up to 5,000 labels, else halving)",
         choices=("auto", "kmeans", "halving", "unbalanced", "random", "given", "none"),
     )
-    branching: int = option(64, "most children of an inner node", low=2)
-    leaf_size: int = option(96, "most labels under one parent; multiples of 16 train fastest", low=1)
-    depth: int = option(0, "number of levels above the labels; 0 lets leaf_size decide", low=0)
+    branching: int = option(64, "most children of an inner node", low=2, when=_RANKER)
+    leaf_size: int = option(96, "most labels under one parent; multiples of 16 train fastest", low=1, when=_RANKER)
+    depth: int = option(0, "number of levels above the labels; 0 lets leaf_size decide", low=0, when=_RANKER)
     vectors: str = option(
         "pifa",
         "what a label looks like: its texts (pifa), its name (names), or both",
@@ -95,17 +106,19 @@ class LinearConfig(Checked):
 class SearchConfig(Checked):
     """How the tree is searched for a text."""
 
-    beam: int = option(10, "nodes kept per level", low=1)
-    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1)
+    beam: int = option(10, "nodes kept per level", low=1, when=_RANKER)
+    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1, when=_RANKER)
     post: str = option(
         "l3-hinge",
         "what turns a margin into a factor of the score",
         choices=("l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+        when=_RANKER,
     )
     leaf_post: str = option(
         "auto",
         "the same at the last level; auto is l4-hinge after a hinge (steeper ranks better there), else the same",
         choices=("auto", "same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
+        when=_RANKER,
     )
     threshold: float = option(0.3, "score from which predict calls a label present", low=0.0)
 
@@ -130,22 +143,23 @@ class ModelConfig(Checked):
     """Everything a linear recipe needs; presets are differences from it."""
 
     recipe: str = option("xr-linear", "name of the recipe")
-    trees: int = option(1, "trees in the ensemble, each with its own seed", low=1)
+    trees: int = option(1, "trees in the ensemble, each with its own seed", low=1, when=_RANKER)
     ensemble: str = option(
         "average",
         "how the trees' scores are merged",
         choices=("average", "rank-average", "sigmoid-average", "softmax-average", "round-robin"),
+        when=_RANKER,
     )
-    normalize: bool = option(True, "scale feature rows to length one")
+    normalize: bool = option(True, "scale feature rows to length one", when=_ROWS)
     seed: int = option(0, "same seed, same model", low=0, high=2**62)
     threads: int = option(0, "threads to use; 0 means all cores", low=0)
-    tfidf: TfidfConfig = field(default_factory=TfidfConfig)
-    tree: TreeConfig = field(default_factory=TreeConfig)
-    linear: LinearConfig = field(default_factory=LinearConfig)
+    tfidf: TfidfConfig = field(default_factory=TfidfConfig, metadata={"when": _WORDS})
+    tree: TreeConfig = field(default_factory=TreeConfig, metadata={"when": _WORDS})
+    linear: LinearConfig = field(default_factory=LinearConfig, metadata={"when": _RANKER})
     search: SearchConfig = field(default_factory=SearchConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 
     @property
-    def idle(self) -> dict[str, str]:
-        """Settings, or nouns of them, that change nothing here, and why."""
-        return {}
+    def unused(self) -> dict[str, str]:
+        """Settings, or groups of them, that have no effect here, and when they would."""
+        return unused(self)

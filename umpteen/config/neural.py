@@ -1,20 +1,40 @@
-"""Settings of the recipes that read with an encoder."""
+"""Settings of the neural recipes: an encoder, a network on it, and how both are trained."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from umpteen.config.checked import Checked, Form, option
-from umpteen.config.linear import LinearConfig, ModelConfig
+from umpteen.config.checked import Checked, Form, When, option
+from umpteen.config.linear import LinearConfig, ModelConfig, has_ranker
 from umpteen.errors import BadConfig
 
-# How much is done at a time where no setting says so: here, because what it takes is foretold without torch.
+# How much is done at a time where no setting says so: here, because estimates need it without torch.
 TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # embedded
 FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
+
+
+class ReaderSpec(NamedTuple):
+    """A reader: its class, or where that is (module:class), and what it reads of a text.
+
+    ``layers`` of an encoder, the ``words`` of one (its tokens and their embeddings), or ``features`` (tf-idf, or rows
+    that were given) without an encoder.
+    """
+
+    place: str | type
+    reads: str
+
+
+# ``umpteen.neural.readers.register_reader`` adds to them.
+READERS = {
+    "layers": ReaderSpec("umpteen.neural.layers:Layers", "layers"),
+    "lstm": ReaderSpec("umpteen.neural.attentionxml:BiLSTM", "words"),
+    "cnn": ReaderSpec("umpteen.neural.xmlcnn:TextCNN", "words"),
+    "bag": ReaderSpec("umpteen.neural.extremetext:FeatureBag", "features"),
+}
 
 _POOLING = Form(
     r"(?:last5|(?:mean|cls)(?:@\d+(?:\+\d+)*)?)",
@@ -25,7 +45,21 @@ _POOLINGS = Form(
     "poolings separated by commas, such as last5 or cls@5+6,cls@8,cls@12",
 )
 
-FEW_TEXTS = 5  # of a label: so few teach a network less than what they have in common does
+FEW_TEXTS = 5  # texts per label, on average, below which LDA is the better initialisation
+
+_ENCODER = When("a text is read with an encoder", lambda c: c.network.reads != "features")
+_LAYERS = When("the network reads layers of the encoder", lambda c: c.network.reader == "layers")
+_NO_LAYERS = When("the network has a reader of its own", lambda c: c.network.reader != "layers")
+_TREE = When("labels are clustered", lambda c: c.network.head == "tree")
+_VECTORS = When("classifiers read one vector per text", lambda c: c.network.reader != "lstm")
+_SEARCHED = When("levels are searched one after the other", lambda c: c.network.head == "tree" and not c.is_recursive)
+_SEARCHED_BY_VECTORS = When(
+    "levels are searched by vectors of the texts", lambda c: _SEARCHED.holds(c) and _VECTORS.holds(c)
+)
+_RECURSIVE = When("the encoder is fine-tuned from coarse to fine levels", lambda c: c.is_recursive)
+_NOT_RECURSIVE = When("the network predicts labels itself", lambda c: not c.is_recursive)
+_RANKED = When("there is a ranker", has_ranker)
+_VALIDATED = When("texts are held out for validation", lambda c: c.training.validation_fraction > 0)
 
 
 @dataclass(frozen=True)
@@ -34,82 +68,231 @@ class EncoderConfig(Checked):
 
     by_text: ClassVar[str] = "name"  # the one thing most people set
 
-    name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout")
-    tokens: int = option(128, "tokens read of a text; what is longer is cut off", low=4)
+    name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
+    max_length: int = option(128, "tokens read of a text; longer texts are truncated", low=4, when=_ENCODER)
     pooling: str = option(
         "mean",
-        "how tokens become one vector: mean, cls, last5 (the first token in the last five layers), or either of the "
-        "first two at chosen layers, such as cls@8 or mean@4+8",
+        "how token states become one vector: mean, cls, last5 (the first token in the last five layers), or either of "
+        "the first two at chosen layers, such as cls@8 or mean@4+8",
         form=_POOLING,
+        when=_LAYERS,
     )
     device: str = option("auto", "where it runs", choices=("auto", "cpu", "cuda", "mps"))
-    precision: str = option("auto", "bfloat16 on a GPU, else float32", choices=("auto", "float32", "bfloat16"))
-    batch_tokens: int = option(
-        0, "tokens in memory at a time while training; lower it if memory runs out. 0 chooses by device", low=0
+    precision: str = option(
+        "auto", "bfloat16 on a GPU, else float32", choices=("auto", "float32", "bfloat16"), when=_ENCODER
     )
-    compile: str = option("auto", "compile the layers; auto does so on a GPU", choices=("auto", "on", "off"))
+    batch_tokens: int = option(
+        0, "tokens of a micro-batch in training; lower it if memory runs out. 0 chooses by device", low=0,
+        when=_ENCODER,
+    )  # fmt: skip
+    compile: str = option(
+        "auto", "compile the layers; auto does so on a GPU", choices=("auto", "on", "off"), when=_LAYERS
+    )
+    gradient_checkpointing: bool = option(
+        False, "recompute activations in the backward pass instead of keeping them: slower, far less memory",
+        when=_LAYERS,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(Checked):
-    """How the encoder learns, one resolution of the label tree after the other."""
+class NetworkConfig(Checked):
+    """The network: what reads a text, the levels of the label tree, and the classifiers of each level."""
 
+    reader: str = option(
+        "layers",
+        "what reads a text: layers of the encoder; on its word embeddings alone, an LSTM whose states each node "
+        "attends to (lstm) or convolutions over neighbouring words (cnn); or the sum of the embeddings of tf-idf "
+        "features, without an encoder (bag)",
+        choices=READERS,
+    )
+    head: str = option(
+        "tree",
+        "classifiers for every level of a label tree (tree), or one for each label, trained in blocks without "
+        "optimiser state (full)",
+        choices=("tree", "full"),
+    )
     levels: tuple[int, ...] = option(
-        (), "clusters at each resolution, coarse to fine; the labels follow if they fit in max_nodes. "
-        "Empty: one resolution per factor of branching", low=2
+        (),
+        "clusters at each level above the labels, coarse to fine; levels with less than two labels a cluster are left "
+        "out. Empty: chosen by depth and branching",
+        low=2,
+        when=_TREE,
+    )
+    depth: int = option(
+        1, "number of levels, the labels included, where levels is empty; 0 lets branching decide", low=0, when=_TREE
+    )
+    branching: int = option(8, "how much finer each level is, where levels is empty", low=2, when=_TREE)
+    few_labels: int = option(0, "no clusters for up to so many labels: all are scored", low=0, when=_SEARCHED)
+    labels_per_cluster: int = option(
+        1, "labels per node at the finest level, where levels is empty", low=1, when=_RECURSIVE
+    )
+    max_nodes: int = option(32_768, "the finest level has at most this many nodes", low=2, when=_RECURSIVE)
+    pooling: str = option(
+        "",
+        "what each level reads of the encoder, separated by commas, such as cls@5+6,cls@8,cls@12; one serves all. "
+        "Empty: deeper and deeper layers, pooled as encoder.pooling says",
+        form=_POOLINGS,
+        when=When("levels read layers of the encoder", lambda c: _LAYERS.holds(c) and not c.is_recursive),
+    )
+    hidden: int = option(
+        256, "states of the LSTM in each direction and width of the layer after it, filters of each size, or length of "
+        "the embeddings of a bag", low=1, when=_NO_LAYERS,
     )  # fmt: skip
-    branching: int = option(64, "how much finer each resolution is", low=2)
-    cluster: int = option(1, "labels per node at the finest resolution, where levels is empty", low=1)
-    max_nodes: int = option(32_768, "the finest resolution to learn has at most this many nodes", low=2)
+    bottleneck: int = option(
+        0,
+        "width of a linear layer before the classifiers of a cnn, or of the last of several levels; 0 means none, and "
+        "hidden for a cnn",
+        low=0,
+        when=_SEARCHED_BY_VECTORS,
+    )
+    dropout: tuple[float, ...] = option(
+        (0.1,), "dropout of what each level reads; the last number serves all deeper levels", low=0.0, high=0.95,
+        when=_VECTORS,
+    )  # fmt: skip
+    beam: tuple[int, ...] = option(
+        (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1,
+        when=_TREE,
+    )  # fmt: skip
+    score: str = option(
+        "product",
+        "the score of a label: the product over its path (product), over the last two levels (weighted), or that of "
+        "the last level",
+        choices=("product", "weighted", "level"),
+        when=_SEARCHED,
+    )
+    sparse_update_from: int = option(
+        100_000,
+        "levels below the first with at least so many nodes update only the rows that a batch touches, with one number "
+        "of optimiser state per node (not with training.order shared-reader)",
+        low=1,
+        when=_SEARCHED_BY_VECTORS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("dropout", "beam"):
+            if not getattr(self, name):
+                raise BadConfig(f"{name} is empty; name at least one number")
+        if self.head == "full" and self.reader != "layers":
+            raise BadConfig("network.head full reads layers of the encoder; leave network.reader out")
+        _check_growing(self.levels)
+
+    @property
+    def reads(self) -> str:
+        """What the reader reads of a text: layers, words or features."""
+        return READERS[self.reader].reads
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """What levels read of the encoder, one for each or one for all; none leaves it to the encoder."""
+        return tuple(filter(None, (spec.strip() for spec in self.pooling.split(","))))
+
+    def bottleneck_at(self, level: int, n_levels: int) -> int:
+        """Return the width of the linear layer before the classifiers of a level; 0 means none."""
+        return self.bottleneck if self.reader == "layers" and 0 < level == n_levels - 1 else 0
+
+    def dropout_at(self, level: int) -> float:
+        """Return the dropout of a level."""
+        return _at(self.dropout, level)
+
+    def beam_at(self, level: int) -> int:
+        """Return how many nodes of a level have their children scored.
+
+        Examples
+        --------
+        >>> NetworkConfig(beam=(20, 30)).beam_at(5)
+        30
+        """
+        return int(_at(self.beam, level))
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Checked):
+    """How encoder and classifiers are trained."""
+
+    order: str = option(
+        "joint",
+        "all levels together (joint); one after the other: the reader learns with the first level only "
+        "(shared-reader), or each level has a reader that starts as a copy of the one above (own-reader); or from "
+        "coarse to fine with one encoder that learns at every level, of which the last one's classifiers are kept "
+        "(coarse-to-fine)",
+        choices=("joint", "shared-reader", "own-reader", "coarse-to-fine"),
+    )
     epochs: tuple[float, ...] = option(
-        (1.0, 4.0), "passes over the texts at each resolution; the last number serves the finest one", low=0.0
+        (10.0,), "passes over the texts; where levels learn one after the other, for each of them: the last number "
+        "serves the finest level", low=0.0
+    )  # fmt: skip
+    batch_size: int = option(64, "texts per optimiser step", low=1)
+    learning_rate: float = option(
+        1e-4, "learning rate of what reads a text: encoder, LSTM, filters, bottleneck", low=0.0
     )
-    batch_size: int = option(64, "texts per step", low=1)
-    rate: float = option(1e-4, "learning rate of the encoder", low=0.0)
-    head_rate: float = option(2e-3, "learning rate of the scorers", low=0.0)
-    warmup: float = option(
-        0.06, "share of the steps in which the rates rise; they fall to zero after that", low=0.0, high=1.0
+    head_learning_rate: float = option(1e-3, "learning rate of the classifiers", low=0.0)
+    lr_schedule: str = option(
+        "linear",
+        "learning rates fall linearly, stay constant, or stay constant with a cosine at both ends (plateau); all but "
+        "constant begin with a warm-up",
+        choices=("linear", "constant", "plateau"),
     )
-    weight_decay: float = option(0.01, "weight decay of the encoder", low=0.0)
-    dropout: float = option(0.1, "share of an embedding that is dropped before it is scored", low=0.0, high=0.95)
-    clip: float = option(1.0, "longest gradient of the encoder; 0 sets no bound", low=0.0)
-    loss: str = option("squared-hinge", "what a wrong score costs", choices=("squared-hinge", "hinge", "bce"))
+    warmup: float = option(0.06, "share of the steps of the warm-up", low=0.0, high=1.0)
+    weight_decay: float = option(0.01, "weight decay of what reads a text", low=0.0)
+    head_weight_decay: float = option(0.0, "weight decay of the classifiers", low=0.0, when=_TREE)
+    max_grad_norm: float = option(1.0, "largest norm of the gradient of what reads a text; 0 sets no bound", low=0.0)
+    loss: str = option(
+        "bce", "loss of a node's score", choices=("squared-hinge", "hinge", "bce"), when=_RECURSIVE
+    )  # fmt: skip
     negatives: str = option(
         "tfn+man",
-        "nodes that are scored: under true parents (tfn), also under the parents the level above predicts (tfn+man), "
-        "or all",
+        "nodes that are trained on: under true parents (tfn), also under the parents the level above predicts "
+        "(tfn+man, network.beam of them), or all (coarse-to-fine only)",
         choices=("tfn", "tfn+man", "all"),
+        when=_TREE,
     )
-    negatives_beam: int = option(20, "predicted parents per text for man", low=1)
     relevance: str = option(
-        "induce",
+        "none",
         "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
         choices=("none", "induce", "induce-l1"),
+        when=_RECURSIVE,
     )
-    alpha: float = option(1.0, "weight of a node that is not relevant (α)", low=0.0)
-    bootstrap: bool = option(True, "start each resolution's scorers at the linear solution on the current embeddings")
-    bootstrap_cost: float = option(1.0, "weight of the loss in that solution (C)", low=0.0)
-    held_out: float = option(
-        0.05, "share of the texts kept from fine-tuning, to stop early and to weigh the embedding", low=0.0, high=0.5
+    alpha: float = option(1.0, "weight of a node that is not relevant (α)", low=0.0, when=_RECURSIVE)
+    init: str = option(
+        "auto",
+        "first weights of the classifiers: the linear solution on the current vectors (newton), linear discriminants "
+        "of whitened vectors (lda, layers of an encoder only), biases at the log-odds of each node (prior), or random. "
+        f"Auto: newton from coarse to fine, otherwise lda if a label has less than {FEW_TEXTS} texts on average, else "
+        "prior",
+        choices=("auto", "newton", "lda", "prior", "random"),
+        when=_VECTORS,
     )
-    patience: int = option(2, "epochs without gain on those texts before a resolution ends", low=1)
-    record: bool = option(
-        True, "on a GPU, record steps and replay them, which spares a small encoder the wait for Python"
+    init_cost: float = option(
+        1.0, "weight of the loss in the solution of newton (C)", low=0.0,
+        when=When("classifiers start at the solution of newton", lambda c: c.training.init in ("auto", "newton")),
+    )  # fmt: skip
+    validation_fraction: float = option(
+        0.0, "share of the texts held out for early stopping, and for the weights of the fusion with the ranker",
+        low=0.0, high=0.5,
+    )  # fmt: skip
+    patience: int = option(2, "epochs without gain on the held-out texts before training stops", low=1, when=_VALIDATED)
+    swa_start: float = option(
+        1.0,
+        "share of the steps after which the weights of every tenth are averaged (SWA); 1 averages none",
+        low=0.0,
+        high=1.0,
     )
-    recompute: bool = option(False, "keep no activations but recompute them: slower, far less memory")
+    cuda_graphs: bool = option(
+        True, "on a GPU, capture steps as CUDA graphs: a small encoder waits for Python otherwise"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.epochs:
             raise BadConfig("epochs is empty; name at least one number of passes, such as 1,4")
-        _check_growing(self.levels)
 
     def epochs_at(self, level: int, n_levels: int) -> float:
-        """Return the passes at one of so many resolutions.
+        """Return the passes at one of so many levels.
 
         Examples
         --------
-        >>> [FinetuneConfig(epochs=(1.0, 4.0)).epochs_at(level, 3) for level in range(3)]
+        >>> [TrainingConfig(epochs=(1.0, 4.0)).epochs_at(level, 3) for level in range(3)]
         [1.0, 1.0, 4.0]
         """
         is_last = level == n_levels - 1 or len(self.epochs) == 1
@@ -117,208 +300,77 @@ class FinetuneConfig(Checked):
 
 
 @dataclass(frozen=True)
-class EncodedConfig(ModelConfig):
-    """What all recipes with an encoder share: a linear recipe's settings for their ranker, and the encoder."""
-
-    embedding_weight: float | None = option(
-        None,
-        "how many times as much the embedding counts as the tf-idf row; none lets xr-transformer choose it on texts "
-        "kept from fine-tuning, and leave the encoder out if tf-idf alone does better there",
-        low=0.001,
-    )
-    head_weight: float | None = option(
-        None,
-        "share that the encoder's own scorers have in a label's score; 0 leaves all to the ranker, none chooses it",
-        low=0.0,
-        high=1.0,
-    )
-    # rows with an embedding are long, and what its ranker needs was measured with these
-    linear: LinearConfig = field(
-        default_factory=lambda: LinearConfig(cost=1.0, max_iter=20, negatives="tfn+man", negatives_beam=5)
-    )
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-
-
-@dataclass(frozen=True)
-class NeuralConfig(EncodedConfig):
-    """Everything XR-Transformer needs."""
+class NeuralConfig(ModelConfig):
+    """Everything a neural recipe needs: the settings of its ranker, encoder, network and training."""
 
     features: str = option(
         "both",
         "what the ranker sees: tf-idf and embedding (both), or one of them",
         choices=("both", "encoder", "tfidf"),
+        when=_RECURSIVE,
     )
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
-
-
-@dataclass(frozen=True)
-class NetConfig(Checked):
-    """A network that scores labels itself: its levels, and how all of them learn at once."""
-
-    kind: str = option(
-        "cascade",
-        "scorers of several levels (cascade), or one per label, trained in pieces without an optimiser's state (full)",
-        choices=("cascade", "full"),
+    ranker: bool = option(
+        False, "train a linear ranker on tf-idf and the network's vectors, after the network", when=_NOT_RECURSIVE
     )
-    reader: str = option(
-        "layers",
-        "what reads a text: layers of the encoder, or, on the encoder's vectors of words alone, an LSTM whose states "
-        "each node attends to (lstm) or filters over neighbouring words (cnn)",
-        choices=("layers", "lstm", "cnn"),
+    embedding_weight: float | None = option(
+        None,
+        "how many times as much the embedding counts as the tf-idf row; none lets xr-transformer choose it on held-out "
+        "texts, and leave the encoder out if tf-idf alone does better there",
+        low=0.001,
+        when=_RANKED,
     )
-    hidden: int = option(
-        256, "states of the LSTM in each direction and width of what follows, or filters of a size", low=1
-    )
-    order: str = option(
-        "at-once",
-        "levels learn at once, or one after the other: with one reader that learns with the first (one-reader), or "
-        "each with a reader that begins as the one above ended (own-reader)",
-        choices=("at-once", "one-reader", "own-reader"),
-    )
-    levels: tuple[int, ...] = option(
-        (),
-        "clusters at each level above the labels, coarse to fine, rounded up so that all have as many children; those "
-        "with less than two labels a cluster are left out. Empty: chosen by depth, branching and few_labels",
-        low=2,
-    )
-    depth: int = option(1, "levels, the labels' included, where levels is empty", low=1)
-    branching: int = option(8, "how much finer each level is, where levels is empty", low=2)
-    few_labels: int = option(0, "up to so many labels, they are all scored and there are no clusters", low=0)
-    pooling: str = option(
-        "",
-        "what each level reads of the encoder, separated by commas, such as cls@5+6,cls@8,cls@12; one serves all. "
-        "Empty: deeper and deeper layers, pooled as encoder.pooling says",
-        form=_POOLINGS,
-    )
-    dropout: tuple[float, ...] = option(
-        (0.1,), "share of what a level reads that is dropped in training; the last number serves all deeper levels",
-        low=0.0, high=0.95,
-    )  # fmt: skip
-    bottleneck: int = option(
-        0,
-        "width that a text's vector is brought to, by a cnn or at the last of several levels; 0 leaves it as it is, "
-        "that of a cnn as wide as hidden",
-        low=0,
-    )
-    by_row: int = option(
-        100_000,
-        "levels below the first with at least so many nodes step the rows that a batch touches and keep one number of "
-        "state a node; smaller ones, those that attend and those of one-reader have an optimiser that keeps two for "
-        "each weight",
-        low=1,
-    )
-    beam: tuple[int, ...] = option(
-        (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1
-    )
-    score: str = option(
-        "product",
-        "the score of a label: those of all levels on its way multiplied (product), of the last two (weighted), or "
-        "that of the last (level)",
-        choices=("product", "weighted", "level"),
-    )
-    epochs: float = option(10.0, "passes over the texts, for each level where they learn in turn", low=0.0)
-    batch_size: int = option(64, "texts per step", low=1)
-    begin: str = option(
-        "auto",
-        "where scorers begin: at what the texts of their nodes have in common, which takes a look at all texts, or at "
-        "how often nodes are right (shares), as filters always do; nodes that attend begin at nothing. Auto: at texts "
-        f"if a label has less than {FEW_TEXTS} of them on average",
-        choices=("auto", "texts", "shares"),
-    )
-    rate: float = option(1e-4, "learning rate of what reads a text: encoder, LSTM, filters, bottleneck", low=0.0)
-    head_rate: float = option(1e-3, "learning rate of the scorers", low=0.0)
-    schedule: str = option(
-        "linear",
-        "how rates change: fall linearly, stay constant, or constant with a cosine at both ends (plateau); all but "
-        "constant rise first",
-        choices=("linear", "constant", "plateau"),
-    )
-    warmup: float = option(0.06, "share of the steps in which rates rise", low=0.0, high=1.0)
-    weight_decay: float = option(0.01, "weight decay of what reads a text", low=0.0)
-    head_decay: float = option(0.0, "weight decay of the scorers", low=0.0)
-    clip: float = option(1.0, "longest gradient of what reads a text; 0 sets no bound", low=0.0)
-    average_from: float = option(
-        1.0,
-        "share of the steps after which the weights of every tenth are averaged (SWA); 1 averages none",
+    head_weight: float | None = option(
+        None,
+        "share of the network's own classifiers in a label's score; 0 leaves all to the ranker, none chooses it",
         low=0.0,
         high=1.0,
+        when=_RANKED,
     )
-    record: bool = option(True, "on a GPU, record steps and replay them: a small encoder waits for Python otherwise")
+    # rows with an embedding are long, and what its ranker needs was measured with these
+    linear: LinearConfig = field(
+        default_factory=lambda: LinearConfig(cost=1.0, max_iter=20, negatives="tfn+man", negatives_beam=5),
+        metadata={"when": _RANKED},
+    )
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("dropout", "beam"):
-            if not getattr(self, name):
-                raise BadConfig(f"{name} is empty; name at least one number")
-        if self.kind == "full" and (self.reader, self.order) != ("layers", "at-once"):
-            raise BadConfig("net.kind full reads layers of the encoder, at once; leave net.reader and net.order out")
-        _check_growing(self.levels)
-
-    def steps_rows(self, level: int, n_nodes: int) -> bool:
-        """Return whether a level steps the rows that a batch touches, without an optimiser."""
-        return level > 0 and n_nodes >= self.by_row and self.reader != "lstm" and self.order != "one-reader"
-
-    def settled(self, texts_per_label: float) -> NetConfig:
-        """Replace ``auto`` by what suits labels with so many texts each."""
-        by_itself = "texts" if texts_per_label < FEW_TEXTS else "shares"
-        return replace(self, begin=by_itself if self.begin == "auto" else self.begin)
+        if self.network.head == "full" and self.training.order != "joint":
+            raise BadConfig("network.head full has one level; leave training.order out")
+        if self.training.negatives == "all" and not self.is_recursive:
+            raise BadConfig("training.negatives all needs training.order coarse-to-fine; use tfn or tfn+man")
+        if self.is_recursive and self.network.reader != "layers":
+            raise BadConfig("training.order coarse-to-fine needs layers of an encoder; leave network.reader out")
 
     @property
-    def poolings(self) -> tuple[str, ...]:
-        """What levels read of the encoder, one for each or one for all; none leaves it to the encoder."""
-        return tuple(filter(None, (spec.strip() for spec in self.pooling.split(","))))
+    def is_recursive(self) -> bool:
+        """Whether an encoder is fine-tuned level by level for a ranker, as in XR-Transformer."""
+        return self.training.order == "coarse-to-fine"
 
     @property
-    def begins_with_texts(self) -> bool:
-        """Whether scorers begin at what the texts of their nodes have in common."""
-        return self.begin == "texts" and self.reader == "layers"
+    def whitens(self) -> bool:
+        """Whether classifiers of a network read whitened vectors."""
+        return self.training.init == "lda" and self.network.reader == "layers" and not self.is_recursive
 
-    def narrowed(self, level: int, n_levels: int) -> int:
-        """Return the width to which a level brings a text's vector before it is scored; 0 is as it is."""
-        return self.bottleneck if self.reader == "layers" and 0 < level == n_levels - 1 else 0
+    def updates_rows(self, level: int, n_nodes: int) -> bool:
+        """Return whether a level updates only the rows that a batch touches, without an optimiser."""
+        network = self.network
+        has_vectors = network.reader != "lstm" and self.training.order != "shared-reader"
+        return level > 0 and n_nodes >= network.sparse_update_from and has_vectors
 
-    def at(self, values: tuple[float, ...], level: int) -> float:
-        """Return the value for a level of a list whose last one serves the rest.
-
-        Examples
-        --------
-        >>> NetConfig().at((0.2, 0.3), 5)
-        0.3
-        """
-        return values[min(level, len(values) - 1)]
+    def with_init(self, texts_per_label: float) -> NeuralConfig:
+        """Replace ``training.init`` = auto by what suits labels with so many texts each."""
+        if self.training.init != "auto":
+            return self
+        init = "newton" if self.is_recursive else "lda" if texts_per_label < FEW_TEXTS else "prior"
+        return replace(self, training=replace(self.training, init=init))
 
 
-@dataclass(frozen=True)
-class NetModelConfig(EncodedConfig):
-    """Everything a recipe needs whose network scores labels itself."""
-
-    ranker: bool = option(False, "train a ranker on tf-idf and what the network makes of a text, after the network")
-    net: NetConfig = field(default_factory=NetConfig)
-
-    @property
-    def idle(self) -> dict[str, str]:
-        """Settings, or nouns of them, that change nothing here, and why."""
-        ranker = ("trees", "ensemble", "linear", "embedding_weight", "head_weight", "normalize")
-        ranker += tuple(f"search.{name}" for name in ("beam", "beams", "post", "leaf_post"))
-        levels = ("levels", "depth", "branching", "few_labels", "bottleneck", "by_row", "beam", "score", "head_decay")
-        found = {} if self.ranker else dict.fromkeys(ranker, f"{self.recipe} has no ranker")
-        if self.net.kind == "full":
-            why = f"{self.recipe} scores every label, without levels or an optimiser"
-            found |= {f"net.{name}": why for name in levels}
-        if not self.ranker and self.net.kind == "full":
-            found |= dict.fromkeys(("tfidf", "tree"), f"{self.recipe} has neither clusters nor a ranker")
-        elif not self.ranker:
-            why = "net.levels, net.depth and net.branching say how labels are clustered for a network"
-            found |= {f"tree.{name}": why for name in ("branching", "leaf_size", "depth")}
-        if self.net.reader != "layers":
-            why = f"{self.recipe} takes the encoder's vectors of words and none of its layers"
-            found |= {"encoder.pooling": why, "net.pooling": why, "net.begin": why}
-        else:
-            found["net.hidden"] = f"{self.recipe} reads layers of the encoder"
-        if self.net.reader == "lstm":
-            why = f"nodes of {self.recipe} attend to states, by shares that its paper names"
-            found |= {f"net.{name}": why for name in ("dropout", "bottleneck", "by_row")}
-        return found
+def _at(values: tuple[float, ...], level: int) -> float:
+    """Return the value for a level of a list whose last one serves the rest."""
+    return values[min(level, len(values) - 1)]
 
 
 def _check_growing(levels: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from umpteen.config import update
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile, nearest
 from umpteen.models.base import Model
-from umpteen.models.network import XMLCNN, AttentionXML, CascadeDiSMEC, CascadeXML, FullHead, LightXML
+from umpteen.models.network import XMLCNN, AttentionXML, CascadeDiSMEC, CascadeXML, ExtremeText, FullHead, LightXML
 from umpteen.models.warmup import warmup
 from umpteen.models.xrlinear import PLT, Bonsai, DiSMEC, Parabel, XRLinear
 from umpteen.models.xrtransformer import XRTransformer, XTransformer
@@ -26,6 +26,7 @@ __all__ = [
     "CascadeDiSMEC",
     "CascadeXML",
     "DiSMEC",
+    "ExtremeText",
     "FullHead",
     "LightXML",
     "Model",
@@ -41,7 +42,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LINEAR = (XRLinear, Parabel, Bonsai, PLT, DiSMEC)
-_NEURAL = (XRTransformer, XTransformer, LightXML, CascadeXML, CascadeDiSMEC, FullHead, AttentionXML, XMLCNN)
+_NETWORKS = (LightXML, CascadeXML, CascadeDiSMEC, FullHead, AttentionXML, XMLCNN, ExtremeText)
+_NEURAL = (XRTransformer, XTransformer, *_NETWORKS)
 RECIPES: dict[str, type[Model]] = {cls.recipe: cls for cls in (*_LINEAR, *_NEURAL)}
 
 

@@ -15,16 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen import store
-from umpteen.config import (
-    LinearConfig,
-    ModelConfig,
-    SearchConfig,
-    StoreConfig,
-    TfidfConfig,
-    TreeConfig,
-    difference,
-    update,
-)  # fmt: skip
+from umpteen.config import ModelConfig, difference, update
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
@@ -74,24 +65,8 @@ class Model(Contract, Answers):
     paper: ClassVar[str] = ""
     preset: ClassVar[Mapping[str, Any]] = {}
     config_class: ClassVar[type[ModelConfig]] = ModelConfig
-
-    def __init__(
-        self,
-        *,
-        tree: TreeConfig | Mapping[str, Any] | None = None,
-        linear: LinearConfig | Mapping[str, Any] | None = None,
-        search: SearchConfig | Mapping[str, Any] | None = None,
-        tfidf: TfidfConfig | Mapping[str, Any] | None = None,
-        store: StoreConfig | Mapping[str, Any] | None = None,
-        trees: int | None = None,
-        ensemble: str | None = None,
-        normalize: bool | None = None,
-        seed: int = 0,
-        threads: int = 0,
-    ):
-        self.tree, self.linear, self.search, self.tfidf, self.store = tree, linear, search, tfidf, store
-        self.trees, self.ensemble, self.normalize = trees, ensemble, normalize
-        self.seed, self.threads = seed, threads
+    seed: int
+    threads: int
 
     @classmethod
     def defaults(cls) -> ModelConfig:

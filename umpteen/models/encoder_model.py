@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import scipy.sparse as sp
@@ -19,9 +18,8 @@ from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 
 _BY_MACHINE = {  # settings that say how the work is done here, not what comes out
-    "encoder": ("device", "batch_tokens", "compile"),
-    "finetune": ("record", "recompute"),
-    "net": ("record",),
+    "encoder": ("device", "batch_tokens", "compile", "gradient_checkpointing"),
+    "training": ("cuda_graphs",),
 }
 
 
@@ -52,14 +50,14 @@ class EncodedModel(Model):
         return X
 
     def _stages(
-        self, checkpoint: Run | None, nouns: Sequence[str], encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
+        self, checkpoint: Run | None, encoder: Any, tokens: Tokens, *matrices: sp.csr_matrix,
         tree: LabelTree | None = None,
     ) -> Checkpoint | None:  # fmt: skip
         """Return where the stages of the encoder lie, under a key of all that decides them."""
         if checkpoint is None:
             return None
         given_settings = to_dict(self.config)
-        settings = {name: given_settings[name] for name in (*nouns, "encoder", "tree", "seed")}
+        settings = {name: given_settings[name] for name in ("encoder", "network", "training", "tree", "seed")}
         for noun, names in _BY_MACHINE.items():
             if noun in settings:
                 settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}

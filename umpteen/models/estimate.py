@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import EncodedConfig, EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig
 from umpteen.data.locate import locate
 from umpteen.data.sparse import check_rows_match
 from umpteen.engine import n_threads
@@ -24,8 +24,8 @@ from umpteen.errors import MissingExtra
 from umpteen.kernels import LANES
 from umpteen.linear.choose import negatives_for
 from umpteen.models.folder import encoders
-from umpteen.models.gpu_memory import Encoder, batch_size, footprint, reading_part, table_size, vector_width
-from umpteen.models.ranker import settled_net, uses_words
+from umpteen.models.gpu_memory import Encoder, footprint, is_network, reading_part, table_size, vector_width
+from umpteen.models.ranker import uses_words, with_init
 from umpteen.models.targets import is_texts
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
@@ -98,12 +98,12 @@ class Estimate:
         n_rows, n_labels = Y.shape
         size = _size_of_texts(X, n_labels, config) if is_texts(X) else _size_of_rows(X)
         check_rows_match(X, Y)
-        config = settled_net(config, Y) if isinstance(config, NetModelConfig) else config
+        config = with_init(config, Y) if is_network(config) else config
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
         parts = [_reading(size, n_rows, config), _finetuning(X, n_labels, config)]
         if size.n_features:
             parts.append(_clustering(size, n_rows, n_labels, labels_per_row, config))
-        if not isinstance(config, NetModelConfig) or config.ranker:
+        if not is_network(config) or config.ranker:
             parts.append(_ranking(size, n_rows, n_labels, labels_per_row, config))
         return cls(
             n_rows, size.n_features, size.n_nonzeros, n_labels,
@@ -155,8 +155,8 @@ def _clustering(size: Size, n_rows: int, n_labels: int, labels_per_row: float, c
 
 def _clusters(n_labels: int, config: ModelConfig) -> tuple[float, ...]:
     """Return how many children a node has at each level above the labels."""
-    if isinstance(config, NetModelConfig) and not config.ranker:
-        sizes = network_levels(n_labels, config.net)[:-1]
+    if is_network(config) and not config.ranker:
+        sizes = network_levels(n_labels, config.network)[:-1]
         return tuple(size / above for above, size in zip((1, *sizes), sizes, strict=False))
     return shape(n_labels, config.tree)
 
@@ -179,7 +179,7 @@ def _ranking(size: Size, n_rows: int, n_labels: int, labels_per_row: float, conf
 
 def _n_dense(config: ModelConfig) -> int:
     """Return the length of the vector that a ranker sees beside the words."""
-    if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
+    if not isinstance(config, NeuralConfig) or (config.is_recursive and config.features == "tfidf"):
         return 0
     return vector_width(_size_of_encoder(config.encoder), config)
 
@@ -224,7 +224,7 @@ def _size_of_rows(X: Any) -> Size:
 
 def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> Size:
     """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
-    if isinstance(config, NetModelConfig) and not uses_words(config, n_labels):
+    if is_network(config) and not uses_words(config, n_labels):
         return Size(0, 0, 0.0)
     sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0
@@ -243,48 +243,49 @@ def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
 
 def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
     """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
-    if not isinstance(config, EncodedConfig) or getattr(config, "features", "") == "tfidf":
+    if not isinstance(config, NeuralConfig) or (config.is_recursive and config.features == "tfidf"):
         return _Part(0.0, 0.0)
     sample, n_texts = _sample(X)
-    tokens = n_texts * float(np.mean([min(config.encoder.tokens, n / _CHARACTERS_PER_TOKEN) for n in sample] or [0.0]))
+    lengths = [min(config.encoder.max_length, n / _CHARACTERS_PER_TOKEN) for n in sample]
+    tokens = n_texts * float(np.mean(lengths or [0.0]))
     encoder = _size_of_encoder(config.encoder)
     passes = _passes(max(n_labels, 2), config)
     device = _device(config.encoder)
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
     work = 2.0 * tokens * _parameters_met(encoder, config) * passes / rate
     work += _stepping(encoder, n_texts, max(n_labels, 2), config, rate, device)
-    waits = _STEP[device] * n_texts * passes / _BACKWARD / batch_size(config)
+    waits = _STEP[device] * n_texts * passes / _BACKWARD / config.training.batch_size
     held, trained = 4.0 * encoder.width * n_texts, footprint(encoder, n_texts, max(n_labels, 2), config, device)
     held += _LIBRARIES[device] + _BYTES_PER_KEPT_WEIGHT * table_size(encoder, max(n_labels, 2), config)
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
     return _Part(work + waits, on_cpu, on_gpu, device)
 
 
-def _parameters_met(encoder: Encoder, config: EncodedConfig) -> float:
+def _parameters_met(encoder: Encoder, config: NeuralConfig) -> float:
     """Return the weights that each token meets; a reader of words alone works about as much as one layer."""
     reader = reading_part(encoder, config)
     return reader.n_parameters if reader == encoder else reader._replace(layers=1).n_parameters
 
 
-def _stepping(encoder: Encoder, n_texts: int, n_labels: int, config: EncodedConfig, rate: float, device: str) -> float:
+def _stepping(encoder: Encoder, n_texts: int, n_labels: int, config: NeuralConfig, rate: float, device: str) -> float:
     """Guess what it takes to score all labels and step their scorers, where a network has no clusters."""
-    if not isinstance(config, NetModelConfig) or len(network_levels(n_labels, config.net)) > 1:
+    if not is_network(config) or len(network_levels(n_labels, config.network)) > 1:
         return 0.0
     weights = table_size(encoder, n_labels, config)
-    n_steps = n_texts * config.net.epochs / config.net.batch_size
-    stepped = n_steps * weights * _SECONDS_PER_STEPPED[device] if config.net.kind != "full" else 0.0
-    return 2.0 * _BACKWARD * n_texts * config.net.epochs * weights / rate + stepped
+    n_steps = n_texts * config.training.epochs[-1] / config.training.batch_size
+    stepped = n_steps * weights * _SECONDS_PER_STEPPED[device] if config.network.head != "full" else 0.0
+    return 2.0 * _BACKWARD * n_texts * config.training.epochs[-1] * weights / rate + stepped
 
 
 def _passes(n_labels: int, config: ModelConfig) -> float:
     """Count the passes of all texts through the encoder."""
-    if isinstance(config, NetModelConfig):
-        turns = 1 if config.net.order == "at-once" else len(network_levels(n_labels, config.net))
-        return _BACKWARD * config.net.epochs * turns + config.ranker
+    if is_network(config):
+        turns = 1 if config.training.order == "joint" else len(network_levels(n_labels, config.network))
+        return _BACKWARD * config.training.epochs[-1] * turns + config.ranker
     if not isinstance(config, NeuralConfig):
         return 0.0
-    sizes = resolutions(n_labels, config.finetune)
-    epochs = sum(config.finetune.epochs_at(level, len(sizes)) for level in range(len(sizes)))
+    sizes = resolutions(n_labels, config.network)
+    epochs = sum(config.training.epochs_at(level, len(sizes)) for level in range(len(sizes)))
     return _BACKWARD * epochs + len(sizes) + 1  # the texts are embedded in between
 
 

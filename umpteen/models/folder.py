@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umpteen import store
-from umpteen.config import EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.labels import Labels
 from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
@@ -48,7 +49,7 @@ class Parts(NamedTuple):
 class Neural(NamedTuple):
     """What learns with torch: an encoder, and its own scorers of the labels if it has any, or a whole network."""
 
-    encoder: SavedEncoder
+    encoder: SavedEncoder | FeatureSource
     head: DenseHead | None = None
     net: SavedNet | None = None
 
@@ -108,6 +109,44 @@ class SavedEncoder:
         except BadInput as error:
             raise BadModelFile(str(error)) from error
 
+    @property
+    def n_inputs(self) -> int:
+        """Length of what the encoder makes of a text."""
+        return self.get().dim
+
+
+class FeatureSource:
+    """What reads feature rows for a network without an encoder: nothing of it is saved."""
+
+    def __init__(self, n_inputs: int, config: NeuralConfig):
+        self.n_inputs, self.config, self._settings = n_inputs, config.encoder, config
+
+    def get(self) -> Any:
+        """Return the source of feature rows."""
+        from umpteen.neural.extremetext import FeatureRows
+
+        return FeatureRows(self.n_inputs, self._settings)
+
+    def tokens(self, rows: Any) -> Any:
+        """Return sparse rows in the form in which the network reads them."""
+        from umpteen.neural.extremetext import WeightedFeatures
+
+        return WeightedFeatures.of_rows(rows)
+
+    def files(self) -> dict[str, bytes]:
+        """Return nothing."""
+        return {}
+
+
+def load_encoder(config: NeuralConfig) -> SavedEncoder:
+    """Load the encoder that the settings name, without its layers if the reader has no use for them."""
+    room = encoders()
+    encoder = room.Encoder.load(config.encoder)
+    for spec in config.network.poolings:
+        room.Pooling.parse(spec, encoder.n_layers, setting="network.pooling")
+    encoder = encoder if config.network.reads == "layers" else encoder.shallow()
+    return SavedEncoder(encoder.config, encoder=encoder)
+
 
 class SavedNet:
     """A network that is built when it is first used.
@@ -125,8 +164,8 @@ class SavedNet:
     """
 
     def __init__(
-        self, config: NetModelConfig, encoder: SavedEncoder, tree: LabelTree, arrays: Mapping[str, np.ndarray],
-        network: Any = None,
+        self, config: NeuralConfig, encoder: SavedEncoder | FeatureSource, tree: LabelTree,
+        arrays: Mapping[str, np.ndarray], network: Any = None,
     ):  # fmt: skip
         self.config, self.encoder, self.tree, self.arrays, self._network = config, encoder, tree, arrays, network
 
@@ -141,7 +180,7 @@ class SavedNet:
         encoder = self.encoder.get()
         from umpteen.neural.network import Network
 
-        network = Network(encoder, self.tree, self.config.net)
+        network = Network(encoder, self.tree, self.config)
         network.load(self.arrays)
         return network
 
@@ -215,8 +254,8 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
     tfidf = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf")) if "tfidf" in stored.stems else None
     neural = None
-    if isinstance(config, NetModelConfig):
-        neural = _network(stored, config, len(labels))
+    if isinstance(config, NeuralConfig) and not config.is_recursive:
+        neural = _network(stored, config, len(labels), n_features)
     elif isinstance(config, NeuralConfig) and config.features != "tfidf":
         neural = _neural(stored, config)
     elif tfidf is not None and tfidf.n_features != n_features:
@@ -269,8 +308,8 @@ def _check_net(net: SavedNet) -> None:
             raise BadInput(f"the network's '{name}' is {array.dtype}, not a float type")
     widest = max((max(array.shape, default=0) for array in net.arrays.values()), default=0)
     for name in ("hidden", "bottleneck"):
-        if getattr(net.config.net, name) > max(widest, _USUAL_WIDTH):
-            raise BadInput(f"net.{name} is {getattr(net.config.net, name)}, but its arrays reach {widest}")
+        if getattr(net.config.network, name) > max(widest, _USUAL_WIDTH):
+            raise BadInput(f"network.{name} is {getattr(net.config.network, name)}, but its arrays reach {widest}")
 
 
 def _label_counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
@@ -300,19 +339,23 @@ def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
     return Neural(encoder, head)
 
 
-def _network(stored: store.Stored, config: NetModelConfig, n_labels: int) -> Neural:
-    encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
+def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_features: int) -> Neural:
+    encoder: SavedEncoder | FeatureSource = FeatureSource(n_features, config)
+    if config.network.reads != "features":
+        encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
     arrays = stored.arrays("net")
     tree = tree_from(arrays)
     if tree.n_labels != n_labels:
         raise BadInput(f"its network scores {tree.n_labels} labels, not {n_labels}")
     weights = {name: array for name, array in arrays.items() if name not in tree_arrays(tree)}
+    if stored.config["meta"].get("arrays") == 1:
+        weights = {array_from_format_1(name): array for name, array in weights.items()}
     return Neural(encoder, net=SavedNet(config, encoder, tree, weights))
 
 
 def head_post(config: NeuralConfig) -> str:
-    """Return what turns the margin of an encoder's scorer into a score: it follows the loss."""
-    return "sigmoid" if config.finetune.loss == "bce" else "l2-hinge"
+    """Return what turns the margin of an encoder's classifier into a score: it follows the loss."""
+    return "sigmoid" if config.training.loss == "bce" else "l2-hinge"
 
 
 def _head(arrays: Mapping[str, np.ndarray], n_features: int, config: ModelConfig) -> LinearTree:

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import (
-    EncoderConfig,
-    LinearConfig,
-    NetConfig,
-    NetModelConfig,
-    SearchConfig,
-    StoreConfig,
-    TfidfConfig,
-    TreeConfig,
-)  # fmt: skip
+from umpteen.config import NetworkConfig, NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.data.tokens import Tokens
@@ -31,7 +23,7 @@ from umpteen.models.base import (
     beam_for_wanted,
     check_names,
     check_trainable,
-    fit_words,
+    fit_tfidf,
     name_vectors,
     padded,
     reach_of_wanted,
@@ -39,17 +31,17 @@ from umpteen.models.base import (
 )
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
-from umpteen.models.folder import Neural, Parts, SavedEncoder, SavedNet, encoders
+from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
 from umpteen.models.fusion import USUAL
 from umpteen.models.ranker import (
     Training,
     clustered,
     kept_tree,
     label_vectors,
-    settled_net,
     uses_words,
+    with_init,
 )  # fmt: skip
-from umpteen.models.targets import Targets
+from umpteen.models.targets import Targets, is_texts
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
@@ -66,41 +58,22 @@ class NetModel(EncodedModel):
     ----------
     encoder
         A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
-    net
-        The network: its levels, and how it learns.
+    network, training
+        What reads a text, the levels and their classifiers, and how all of it is trained.
     ranker
         Whether a ranker is trained on tf-idf and the network's vectors after the network.
 
     ``tree`` and ``tfidf`` say how labels are clustered; the other parameters belong to the ranker. After ``fit``,
-    ``course_`` says what training took, or each level where they learn in turn; it is not saved.
+    ``training_`` says what training took, or that of each level where they are trained one after the other; it is not
+    saved.
     """
 
     recipe = "net"
     preset: ClassVar[Mapping[str, Any]] = {}
-    config_class = NetModelConfig
-
-    def __init__(
-        self,
-        *,
-        encoder: str | EncoderConfig | Mapping[str, Any] | None = None,
-        net: NetConfig | Mapping[str, Any] | None = None,
-        ranker: bool | None = None,
-        embedding_weight: float | None = None,
-        head_weight: float | None = None,
-        tree: TreeConfig | Mapping[str, Any] | None = None,
-        linear: LinearConfig | Mapping[str, Any] | None = None,
-        search: SearchConfig | Mapping[str, Any] | None = None,
-        tfidf: TfidfConfig | Mapping[str, Any] | None = None,
-        store: StoreConfig | Mapping[str, Any] | None = None,
-        seed: int = 0,
-        threads: int = 0,
-    ):
-        super().__init__(tree=tree, linear=linear, search=search, tfidf=tfidf, store=store, seed=seed, threads=threads)
-        self.encoder, self.net, self.ranker = encoder, net, ranker
-        self.embedding_weight, self.head_weight = embedding_weight, head_weight
+    config_class = NeuralConfig
 
     @property
-    def config(self) -> NetModelConfig:
+    def config(self) -> NeuralConfig:
         """The settings that ``fit`` would use."""
         return super().config  # type: ignore[return-value]
 
@@ -112,30 +85,28 @@ class NetModel(EncodedModel):
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         check_trainable(X, matrix)
-        config = settled_net(self.config, matrix)
-        has_words = config.ranker or (tree is None and uses_words(config, matrix.shape[1]))
+        config = with_init(self.config, matrix)
+        reads_features = config.network.reads == "features"
+        has_words = config.ranker or reads_features or (tree is None and uses_words(config, matrix.shape[1]))
         self._check_tree(tree, matrix.shape[1], config)
         if has_words:
-            check_names(targets, config, has_words=True)
-        room = encoders()
-        with room.on_threads(config.threads):
-            encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
-            if config.net.reader == "layers":
-                for spec in config.net.poolings:
-                    room.Pooling.parse(spec, encoder.n_layers, setting="net.pooling")
-            else:
-                encoder = encoder.shallow()
-                config = replace(config, encoder=encoder.config)
+            check_names(targets, config, has_words=is_texts(X))
+        with encoders().on_threads(config.threads):
+            source = None if reads_features else load_encoder(config)  # first: a bad encoder is refused at once
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
             if has_words:
-                tfidf, features = fit_words(X, config, progress)
-            tokens = encoder.tokenize(list(X), progress=progress)
+                tfidf, features = fit_tfidf(X, matrix, config, progress)
+            if source is None:
+                source = FeatureSource(features.shape[1], config)
+            else:
+                config = replace(config, encoder=source.config)
+            encoder = source.get()
+            tokens = self._tokens(source, X, features, progress)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
-            saved = SavedEncoder(config.encoder, encoder=encoder)
-            neural = Neural(saved, net=SavedNet(config, saved, network.tree, network.arrays(), network))
+            neural = Neural(source, net=SavedNet(config, source, network.tree, network.arrays(), network))
             if not config.ranker:
-                return Parts(config, targets, None, encoder.dim, [], neural)
+                return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
             E = network.vectors(tokens, progress=progress)
         weight, share = (usual if own is None else own for usual, own in zip(
             USUAL, (config.embedding_weight, config.head_weight), strict=True
@@ -145,51 +116,60 @@ class NetModel(EncodedModel):
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
         return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
-    def _check_tree(self, given: LabelTree | None, n_labels: int, config: NetModelConfig) -> None:
+    def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:
+        """Return what the reader reads of texts: tokens, or features."""
+        if isinstance(source, FeatureSource):
+            return source.tokens(features)
+        return source.get().tokenize(list(X), progress=progress)
+
+    def _check_tree(self, given: LabelTree | None, n_labels: int, config: NeuralConfig) -> None:
         """Refuse a tree that the network has no use for, or could not learn with."""
-        if given is not None and config.net.kind == "full":
+        if given is not None and config.network.head == "full":
             raise BadConfig(f"{self.recipe} scores every label and has no use for a tree; leave it out")
         check_given(config.tree, given, n_labels)
         if given is not None:
-            _check_groups(given, config.net)
+            _check_groups(given, config.network)
 
     def _network(
-        self, config: NetModelConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
+        self, config: NeuralConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
         given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.neural.network import Network
-        from umpteen.neural.trainer import Trainer
+        from umpteen.neural.trainer import Trainer, hold_out
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
-        stages = self._stages(checkpoint, ("net",), encoder, tokens, *decisive, tree=given)
+        stages = self._stages(checkpoint, encoder, tokens, *decisive, tree=given)
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
-        network = Network(encoder, tree, config.net, seed=config.seed)
+        network = Network(encoder, tree, config, seed=config.seed)
         truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
+        rows, held_out = hold_out(len(tokens), config.training.validation_fraction, config.seed)
+        quality = partial(network.quality, tokens.take(held_out), matrix[held_out]) if len(held_out) else None
         reports = []
         for level in network.turns:
             stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
             if level is not None:
-                network.module.learn(level)
+                network.module.learn_level(level)
             trainer = Trainer(
-                network.module, encoder, tokens, truth, config.net, network.reader_parameters, seed=config.seed,
-                checkpoint=stages, progress=progress, stage=stage,
-                chosen=network.choose(tokens, level, progress=progress) if level else None,
+                network.module, encoder, tokens, truth, config.training, network.reader_parameters,
+                epochs=config.training.epochs_at(level or 0, len(network.turns)),
+                head_eps=network.module.head(0).adam_eps(config.training.batch_size), seed=config.seed,
+                checkpoint=stages, progress=progress, stage=stage, rows=rows, quality=quality,
+                predicted=network.choose(tokens, level, progress=progress) if level else None,
             )  # fmt: skip
             if not trainer.has_state:
-                network.begin(tokens, truth, level, progress=progress)
-            trainer.run()
-            reports.append(trainer.report)
+                network.initialise(tokens, truth, level, progress=progress)
+            reports.append(trainer.run())
         network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
         network.load(network.arrays())  # predict with the numbers that are saved
-        self.course_ = reports
+        self.training_ = reports
         return network
 
     def _tree(
-        self, config: NetModelConfig, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None,
+        self, config: NeuralConfig, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None,
         progress: Progress, stages: Checkpoint | None,
     ) -> LabelTree:  # fmt: skip
-        sizes = network_levels(matrix.shape[1], config.net)
+        sizes = network_levels(matrix.shape[1], config.network)
         if len(sizes) == 1:
             return LabelTree.flat(matrix.shape[1])
 
@@ -202,20 +182,28 @@ class NetModel(EncodedModel):
 
     @property
     def _usual_beam(self) -> int:
-        return max(self.config_.net.beam)
+        return max(self.config_.network.beam)
 
     def _rows(self, X: Any, threads: int) -> Any:
-        """Return tokens, and the rows of the ranker if there is one."""
+        """Return tokens or features, and the rows of the ranker if there is one."""
         X = self._read(X)
+        source, features = self.neural_.encoder, None
+        if self.heads_ or isinstance(source, FeatureSource):
+            features = self._features(X, threads)
         with encoders().on_threads(threads):
-            tokens = self.neural_.encoder.get().tokenize(list(X))
+            tokens = self._tokens(source, X, features)
             if not self.heads_:
                 return _Read(tokens)
             network = self.neural_.net.get()
             read = network.read(tokens)
-        E = network.scaled(read)
-        rows = Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
+        rows = Rows.mixed(features, network.scaled(read), self.config_.embedding_weight)
         return _Read(tokens, rows, read if network.reads_vectors else None)
+
+    def _features(self, X: Any, threads: int) -> sp.csr_matrix:
+        """Return tf-idf rows of texts, or the rows that were given to a network that reads such."""
+        if isinstance(self.neural_.encoder, FeatureSource):
+            return super()._rows(X, threads).sparse
+        return self.tfidf_.transform(X, threads=threads)
 
     def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Let the network answer, or the ranker and the network, and weigh what they say."""
@@ -257,9 +245,10 @@ class NetModel(EncodedModel):
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return what the network's last level reads of each text (texts, d), each of length one."""
         self._check_fitted()
-        with encoders().on_threads(self._workers(threads)):
-            network = self.neural_.net.get()
-            return network.vectors(network.encoder.tokenize(list(self._read(texts))), progress=progress)
+        workers = self._workers(threads)
+        read = self._rows(texts, workers)
+        with encoders().on_threads(workers):
+            return self.neural_.net.get().vectors(read.tokens, progress=progress)
 
     def shortlist_recall(
         self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent
@@ -270,12 +259,12 @@ class NetModel(EncodedModel):
         no such shares, and neither have texts without labels that the model knows.
         """
         self._check_fitted()
-        texts, targets = self._read(X), self.targets_.encode(Y)
-        check_rows_match(texts, targets)
-        with encoders().on_threads(self._workers(threads)):
+        workers, targets = self._workers(threads), self.targets_.encode(Y)
+        read = self._rows(X, workers)
+        check_rows_match(read, targets)
+        with encoders().on_threads(workers):
             network = self.neural_.net.get()
-            tokens = network.encoder.tokenize(list(texts))
-            shares = network.recall(tokens, targets[:, : len(self.labels_)], progress=progress)
+            shares = network.recall(read.tokens, targets[:, : len(self.labels_)], progress=progress)
         return [100.0 * share for share in shares]
 
     def describe(self) -> dict[str, Any]:
@@ -287,7 +276,7 @@ class NetModel(EncodedModel):
             del facts["trees"]  # those of a ranker
         return facts | {
             "encoder": self.config_.encoder.name,
-            "input": "texts",
+            "input": "texts" if self.tfidf_ is not None or self.config_.network.reads != "features" else "feature rows",
             "levels": list(net.tree.sizes),
             "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
             "bytes": facts["bytes"] + sum(array.nbytes for array in net.arrays.values()),
@@ -305,15 +294,15 @@ class _Read:
         return len(self.tokens)
 
 
-def _check_groups(tree: LabelTree, config: NetConfig) -> None:
+def _check_groups(tree: LabelTree, config: NetworkConfig) -> None:
     """Refuse a tree with groups so large that a step would not fit in memory: all children of a group are scored."""
     for level in range(1, tree.n_levels):
         most = tree.most_children[level]
-        beam = min(int(config.at(config.beam, level - 1)), tree.sizes[level - 1])
+        beam = min(config.beam_at(level - 1), tree.sizes[level - 1])
         if beam * most > _MOST_CANDIDATES:
             raise BadConfig(
-                f"the tree has a group of {most:,}, so that with net.beam {beam} a text may be compared with "
-                f"{beam * most:,} nodes, more than {_MOST_CANDIDATES:,}; cut the group, or lower net.beam"
+                f"the tree has a group of {most:,}, so that with network.beam {beam} a text may be compared with "
+                f"{beam * most:,} nodes, more than {_MOST_CANDIDATES:,}; cut the group, or lower network.beam"
             )
 
 
@@ -323,19 +312,19 @@ class LightXML(NetModel):
     recipe = "lightxml"
     paper = "Jiang, Wang, Sun, Yang, Zhao, Zhuang: LightXML (AAAI 2021)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "net.depth": 2,
-        "net.branching": 64,
-        "net.few_labels": 30_000,
-        "net.pooling": "last5",
-        "net.dropout": (0.5,),
-        "net.bottleneck": 400,
-        "net.beam": (75,),
-        "net.batch_size": 16,
-        "net.head_rate": 5e-3,
-        "net.schedule": "constant",
-        "net.head_decay": 0.01,
-        "net.average_from": 0.5,
-        "net.epochs": 15.0,
+        "network.depth": 2,
+        "network.branching": 64,
+        "network.few_labels": 30_000,
+        "network.pooling": "last5",
+        "network.dropout": (0.5,),
+        "network.bottleneck": 400,
+        "network.beam": (75,),
+        "training.batch_size": 16,
+        "training.head_learning_rate": 5e-3,
+        "training.lr_schedule": "constant",
+        "training.head_weight_decay": 0.01,
+        "training.swa_start": 0.5,
+        "training.epochs": (15.0,),
     }
 
 
@@ -345,15 +334,15 @@ class CascadeXML(NetModel):
     recipe = "cascadexml"
     paper = "Kharbanda, Banerjee, Schultheis, Babbar: CascadeXML (NeurIPS 2022)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "net.depth": 3,
-        "net.dropout": (0.2, 0.3, 0.4, 0.5),
-        "net.score": "weighted",
-        "net.head_rate": 1e-2,
-        "net.schedule": "plateau",
-        "net.warmup": 0.1,
-        "net.weight_decay": 0.05,
-        "net.head_decay": 0.005,
-        "net.epochs": 15.0,
+        "network.depth": 3,
+        "network.dropout": (0.2, 0.3, 0.4, 0.5),
+        "network.score": "weighted",
+        "training.head_learning_rate": 1e-2,
+        "training.lr_schedule": "plateau",
+        "training.warmup": 0.1,
+        "training.weight_decay": 0.05,
+        "training.head_weight_decay": 0.005,
+        "training.epochs": (15.0,),
     }
 
 
@@ -377,11 +366,11 @@ class FullHead(NetModel):
     recipe = "full"
     paper = "Jain, Prakash and others: Renée (MLSys 2023); Zhang and others: ELMO (ICML 2025)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "net.kind": "full",
-        "net.pooling": "mean",
-        "net.dropout": (0.3,),
-        "net.head_rate": 3.0,
-        "net.epochs": 10.0,
+        "network.head": "full",
+        "network.pooling": "mean",
+        "network.dropout": (0.3,),
+        "training.head_learning_rate": 3.0,
+        "training.epochs": (10.0,),
     }
 
 
@@ -391,21 +380,21 @@ class AttentionXML(NetModel):
     recipe = "attentionxml"
     paper = "You, Zhang, Wang, Dai, Mamitsuka, Zhu: AttentionXML (NeurIPS 2019)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "net.reader": "lstm",
-        "net.order": "own-reader",
-        "net.depth": 2,
-        "net.branching": 8,
-        "net.few_labels": 15_000,
-        "net.beam": (64,),
-        "net.batch_size": 40,
-        "net.rate": 1e-3,
-        "net.head_rate": 5e-3,
-        "net.schedule": "constant",
-        "net.weight_decay": 0.0,
-        "net.clip": 5.0,
-        "net.average_from": 0.3,
-        "net.record": False,
-        "net.epochs": 15.0,
+        "network.reader": "lstm",
+        "training.order": "own-reader",
+        "network.depth": 2,
+        "network.branching": 8,
+        "network.few_labels": 15_000,
+        "network.beam": (64,),
+        "training.batch_size": 40,
+        "training.learning_rate": 1e-3,
+        "training.head_learning_rate": 5e-3,
+        "training.lr_schedule": "constant",
+        "training.weight_decay": 0.0,
+        "training.max_grad_norm": 5.0,
+        "training.swa_start": 0.3,
+        "training.cuda_graphs": False,
+        "training.epochs": (15.0,),
     }
 
 
@@ -415,11 +404,41 @@ class XMLCNN(NetModel):
     recipe = "xml-cnn"
     paper = "Liu, Chang, Wu, Yang: Deep learning for extreme multi-label text classification (SIGIR 2017)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "net.reader": "cnn",
-        "net.bottleneck": 512,
-        "net.dropout": (0.5,),
-        "net.rate": 1e-3,
-        "net.head_rate": 1e-2,
-        "net.weight_decay": 0.0,
-        "net.epochs": 20.0,
+        "network.reader": "cnn",
+        "network.bottleneck": 512,
+        "network.dropout": (0.5,),
+        "training.learning_rate": 1e-3,
+        "training.head_learning_rate": 1e-2,
+        "training.weight_decay": 0.0,
+        "training.epochs": (20.0,),
     }
+
+
+class ExtremeText(NetModel):
+    """Embeddings of words and n-grams, summed, and a probabilistic label tree: no encoder, made for a CPU."""
+
+    recipe = "extremetext"
+    paper = "Wydmuch, Jasinska, Kuznetsov, Busa-Fekete, Dembczyński: extremeText (NeurIPS 2018)"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "network.reader": "bag",
+        "network.hidden": 100,
+        "network.depth": 0,
+        "network.branching": 16,
+        "network.dropout": (0.0,),
+        "network.beam": (20,),
+        "network.sparse_update_from": 1,
+        "training.epochs": (10.0,),
+        "training.batch_size": 64,
+        "training.learning_rate": 0.05,
+        "training.head_learning_rate": 0.05,
+        "training.weight_decay": 0.0,
+        "training.negatives": "tfn",
+        "training.init": "random",
+        "training.cuda_graphs": False,
+    }
+
+    def _check_texts(self, X: Any) -> None:
+        """Take texts and feature rows alike."""
+
+    def _read(self, X: Any) -> Any:
+        return X  # ``_features`` checks it

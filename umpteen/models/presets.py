@@ -17,9 +17,9 @@ _BERT, _ROBERTA, _XLNET = "bert-base-uncased", "roberta-base", "xlnet-base-cased
 _PAPER: dict[str, Any] = {
     "encoder.name": _BERT,
     "encoder.pooling": "cls",
-    "finetune.batch_size": 256,
-    "finetune.weight_decay": 0.0,
-    "finetune.bootstrap_cost": 100.0,
+    "training.batch_size": 256,
+    "training.weight_decay": 0.0,
+    "training.init_cost": 100.0,
     "linear.relevance": "induce-l1",
     "linear.negatives": "tfn+man",
     "linear.threshold": 0.001,
@@ -50,60 +50,54 @@ def _preset(encoders: tuple[str, ...], ensemble: str, published: tuple[float, fl
 PRESETS: dict[str, Preset] = {
     "eurlex-4k": _preset(
         (_BERT, _ROBERTA, _XLNET), "softmax-average", (88.41, 75.97, 63.18),
-        encoder={"tokens": 128},
-        finetune={"levels": (16, 256), "epochs": (10, 13, 20), "rate": 5e-5, "head_rate": 5e-5, "negatives_beam": 5},
+        encoder={"max_length": 128},
+        network={"levels": (16, 256), "beam": (5,)},
+        training={"epochs": (10, 13, 20), "learning_rate": 5e-5, "head_learning_rate": 5e-5},
         tree={"branching": 8, "leaf_size": 16},
         linear={"cost_positive": 2.0, "cost_negative": 4.0},
         search={"beams": (75, 75, 100)},
     ),
     "wiki10-31k": _preset(
         (_BERT, _ROBERTA, _XLNET), "rank-average", (88.69, 80.17, 70.91),
-        encoder={"tokens": 256},
-        finetune={"levels": (128, 2_048), "epochs": (18, 18, 7), "rate": 5e-5, "head_rate": 5e-5, "negatives_beam": 20},
+        encoder={"max_length": 256},
+        network={"levels": (128, 2_048), "beam": (20,)},
+        training={"epochs": (18, 18, 7), "learning_rate": 5e-5, "head_learning_rate": 5e-5},
         tree={"branching": 16, "leaf_size": 16},
         linear={"cost_positive": 4.0},
         search={"beam": 100},
     ),
     "amazoncat-13k": _preset(
         (_BERT, _ROBERTA, _XLNET), "softmax-average", (96.79, 83.66, 68.04),
-        encoder={"tokens": 256},
-        finetune={
-            "levels": (128, 1_024), "epochs": (1.1, 2.2, 6.5), "rate": 5e-5, "head_rate": 5e-5, "negatives_beam": 50,
-            "dropout": 0.05,
-        },
+        encoder={"max_length": 256},
+        network={"levels": (128, 1_024), "beam": (50,), "dropout": (0.05,)},
+        training={"epochs": (1.1, 2.2, 6.5), "learning_rate": 5e-5, "head_learning_rate": 5e-5},
         tree={"branching": 8, "leaf_size": 16},
         linear={"cost_positive": 0.25, "cost_negative": 0.5, "threshold": 0.0001, "eps": 0.01},
         search={"beams": (75, 100, 200)},
     ),
     "wiki-500k": _preset(
         (_BERT,) * 3, "sigmoid-average", (79.40, 59.02, 46.25),
-        encoder={"tokens": 128},
-        finetune={
-            "levels": (64, 512, 4_096, 32_768), "epochs": (1.4, 1.4, 2.9, 2.9), "rate": 1e-4, "head_rate": 1e-4,
-            "negatives_beam": 5,
-        },
+        encoder={"max_length": 128},
+        network={"levels": (64, 512, 4_096, 32_768), "beam": (5,)},
+        training={"epochs": (1.4, 1.4, 2.9, 2.9), "learning_rate": 1e-4, "head_learning_rate": 1e-4},
         tree={"branching": 32, "leaf_size": 100},
         linear={"cost_positive": 4.0},
         search={"beam": 50},
     ),
     "amazon-670k": _preset(
         (_BERT,) * 3, "softmax-average", (50.11, 44.56, 40.64),
-        encoder={"tokens": 128},
-        finetune={
-            "levels": (128, 2_048, 32_768), "epochs": (2.1, 2.1, 6.3), "rate": 1e-4, "head_rate": 1e-4,
-            "negatives_beam": 5, "relevance": "none",
-        },
+        encoder={"max_length": 128},
+        network={"levels": (128, 2_048, 32_768), "beam": (5,)},
+        training={"epochs": (2.1, 2.1, 6.3), "learning_rate": 1e-4, "head_learning_rate": 1e-4, "relevance": "none"},
         tree={"branching": 32, "leaf_size": 100},
         linear={"relevance": "none"},
         search={"beam": 75},
     ),
     "amazon-3m": _preset(
         (_BERT,) * 3, "rank-average", (54.20, 50.81, 48.26),
-        encoder={"tokens": 128},
-        finetune={
-            "levels": (128, 2_048, 32_768), "epochs": (1.5, 1.5, 1.5), "rate": 1e-4, "head_rate": 1e-4,
-            "negatives_beam": 20,
-        },
+        encoder={"max_length": 128},
+        network={"levels": (128, 2_048, 32_768), "beam": (20,)},
+        training={"epochs": (1.5, 1.5, 1.5), "learning_rate": 1e-4, "head_learning_rate": 1e-4},
         tree={"branching": 32, "leaf_size": 100},
         linear={"cost_positive": 8.0},
         search={"beam": 50},
@@ -116,7 +110,7 @@ def preset(name: str) -> Preset:
 
     Examples
     --------
-    >>> preset("wiki10-31k").settings["finetune.levels"]
+    >>> preset("wiki10-31k").settings["network.levels"]
     (128, 2048)
     """
     if name not in PRESETS:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen import __version__
-from umpteen.config import EncodedConfig, LinearConfig, ModelConfig, NetModelConfig, to_dict
+from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.linear import LinearTree, settle, train
@@ -26,7 +26,7 @@ from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pif
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 FINETUNING = "finetuning"  # folder of the stages of an encoder
 _TREE = "tree-{}"  # folder of a tree's stages
-_ELSEWHERE = ("threads", "encoder", "finetune", "net")  # settings that the trees of a ranker do not read
+_ELSEWHERE = ("threads", "encoder", "network", "training")  # settings that the trees of a ranker do not read
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ def _by_texts(rows: Rows, targets: sp.csr_matrix, keep: int, threads: int) -> sp
     return both(by_words, pifa_dense(rows.dense, targets)) if rows.n_dense else by_words
 
 
-def settled_net(config: NetModelConfig, targets: sp.csr_matrix) -> NetModelConfig:
-    """Replace ``auto`` in the settings of a network by what suits the labels (texts, labels)."""
+def with_init(config: NeuralConfig, targets: sp.csr_matrix) -> NeuralConfig:
+    """Replace ``training.init`` = auto by what suits the labels (texts, labels)."""
     n_labels = max(np.count_nonzero(targets.getnnz(axis=0)), 1)
-    return replace(config, net=config.net.settled(targets.nnz / n_labels))
+    return config.with_init(targets.nnz / n_labels)
 
 
-def uses_words(config: NetModelConfig, n_labels: int) -> bool:
+def uses_words(config: NeuralConfig, n_labels: int) -> bool:
     """Return whether a network needs tf-idf rows: for a ranker, or to cluster the labels of its levels."""
-    return config.ranker or len(network_levels(n_labels, config.net)) > 1
+    return config.ranker or len(network_levels(n_labels, config.network)) > 1
 
 
 def check_places(
@@ -120,7 +120,7 @@ def check_places(
         check_output(output)
     if checkpoint is not None:
         parts = [_TREE.format(number) for number in range(config.trees)]
-        check_checkpoint(checkpoint, [*parts, *([FINETUNING] if isinstance(config, EncodedConfig) else [])], output)
+        check_checkpoint(checkpoint, [*parts, *([FINETUNING] if isinstance(config, NeuralConfig) else [])], output)
 
 
 def begin_run(config: ModelConfig, checkpoint: str | os.PathLike[str]) -> Run:

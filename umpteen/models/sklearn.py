@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
-from umpteen.config import ModelConfig, update
+from umpteen.config import ModelConfig, difference, update
 from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 
+_PLAIN = ("seed", "threads")  # arguments whose default is a value, the same for all recipes
 _AT_ONCE = ("search", "ensemble")  # parameters that only prediction reads; threads are looked up when they are used
 
 
@@ -21,10 +22,16 @@ class Contract:
     """``get_params``, ``set_params`` and tags, so that clone, pipelines and searches work."""
 
     config: ModelConfig
+    config_class: ClassVar[type[ModelConfig]]
+    defaults: Callable[[], ModelConfig]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.__init__ = _constructor(cls.config_class)  # type: ignore[method-assign]
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:
-        """Return the constructor's arguments, which are also fields of the recipe's settings."""
+        """Return the constructor's arguments, which are the fields of the recipe's settings."""
         parameters = inspect.signature(cls.__init__).parameters
         return {name: parameter for name, parameter in parameters.items() if name != "self"}
 
@@ -76,9 +83,8 @@ class Contract:
         return update(getattr(self.config, name), {inner: value})
 
     def __repr__(self) -> str:
-        given = {name: getattr(self, name) for name in self._parameters()}
-        defaults = {name: parameter.default for name, parameter in self._parameters().items()}
-        shown = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
+        given = {name: _shown(getattr(self, name), getattr(self.defaults(), name)) for name in self._parameters()}
+        shown = [f"{name}={value!r}" for name, value in given.items() if value is not None]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -105,6 +111,36 @@ class Contract:
                 f"X has {n_features} features, but {type(self).__name__} is expecting {expected} features "
                 "as input; prepare the rows as for training"
             )
+
+
+def _shown(value: Any, default: Any) -> Any:
+    """Return what of a parameter differs from the recipe's default; None if nothing does."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return difference(value, default) or None
+    return None if value == default else value
+
+
+def _constructor(config_class: type[ModelConfig]) -> Callable[..., None]:
+    """Return a constructor whose keyword arguments are the fields of a configuration; None means the recipe's own."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = {
+        spec.name: inspect.Parameter(
+            spec.name, kind, default=spec.default if spec.name in _PLAIN else None, annotation=spec.type
+        )
+        for spec in sorted(dataclasses.fields(config_class), key=lambda spec: spec.name in _PLAIN)
+        if spec.name != "recipe"
+    }
+
+    def __init__(self: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in parameters:
+                raise TypeError(f"{type(self).__name__} has no setting '{name}'{nearest(name, parameters)}")
+        for name, parameter in parameters.items():
+            setattr(self, name, settings.get(name, parameter.default))
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    __init__.__signature__ = inspect.Signature([itself, *parameters.values()])  # type: ignore[attr-defined]
+    return __init__
 
 
 def _not_fitted(message: str) -> NotFitted:

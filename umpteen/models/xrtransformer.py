@@ -1,7 +1,7 @@
 """XR-Transformer: an encoder fine-tuned from a coarse view of the labels to a fine one, then a linear ranker.
 
 The ranker is XR-Linear on tf-idf rows with the embedding beside them (eq. 10). What is here is the order of the work
-(Algorithm 2); each step lives in the room it belongs to.
+(Algorithm 2).
 """
 
 from __future__ import annotations
@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import (
-    EncoderConfig,
-    FinetuneConfig,
-    LinearConfig,
-    NeuralConfig,
-    SearchConfig,
-    StoreConfig,
-    TfidfConfig,
-    TreeConfig,
-)  # fmt: skip
+from umpteen.config import NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.tfidf import Tfidf
 from umpteen.data.tokens import Tokens
@@ -34,7 +25,7 @@ from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
 from umpteen.models.fusion import USUAL, choose
-from umpteen.models.ranker import clustered, kept_tree
+from umpteen.models.ranker import clustered, kept_tree, with_init
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, pifa, resolutions
@@ -50,8 +41,8 @@ class XRTransformer(EncodedModel):
     ----------
     encoder
         A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
-    finetune
-        How the encoder learns.
+    network, training
+        The levels that the encoder is fine-tuned on, and how it is trained.
     features
         What the ranker sees: ``"both"``, ``"encoder"`` or ``"tfidf"``.
 
@@ -66,34 +57,17 @@ class XRTransformer(EncodedModel):
         "linear.eps": 0.03,
         "linear.max_iter": 40,
         "linear.threshold": 0.02,
+        "network.depth": 0,
+        "network.branching": 64,
+        "network.beam": (20,),
+        "training.order": "coarse-to-fine",
+        "training.epochs": (1.0, 4.0),
+        "training.head_learning_rate": 2e-3,
+        "training.loss": "squared-hinge",
+        "training.relevance": "induce",
+        "training.validation_fraction": 0.05,
     }
     config_class = NeuralConfig
-
-    def __init__(
-        self,
-        *,
-        encoder: str | EncoderConfig | Mapping[str, Any] | None = None,
-        finetune: FinetuneConfig | Mapping[str, Any] | None = None,
-        features: str | None = None,
-        embedding_weight: float | None = None,
-        head_weight: float | None = None,
-        tree: TreeConfig | Mapping[str, Any] | None = None,
-        linear: LinearConfig | Mapping[str, Any] | None = None,
-        search: SearchConfig | Mapping[str, Any] | None = None,
-        tfidf: TfidfConfig | Mapping[str, Any] | None = None,
-        store: StoreConfig | Mapping[str, Any] | None = None,
-        trees: int | None = None,
-        ensemble: str | None = None,
-        normalize: bool | None = None,
-        seed: int = 0,
-        threads: int = 0,
-    ):
-        super().__init__(
-            tree=tree, linear=linear, search=search, tfidf=tfidf, store=store, trees=trees, ensemble=ensemble,
-            normalize=normalize, seed=seed, threads=threads,
-        )  # fmt: skip
-        self.encoder, self.finetune, self.features = encoder, finetune, features
-        self.embedding_weight, self.head_weight = embedding_weight, head_weight
 
     @property
     def config(self) -> NeuralConfig:
@@ -109,20 +83,20 @@ class XRTransformer(EncodedModel):
         if config.features == "tfidf":
             return super()._fit_rows(X, matrix, config, progress, checkpoint)
         check_trainable(X, matrix)
-        room = encoders()
+        config, room = with_init(config, matrix), encoders()
         with room.on_threads(config.threads):
-            encoder = room.Encoder.load(config.encoder)  # before the rest, for what is wrong with it is told then
+            encoder = room.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
             tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
-            stages = self._stages(checkpoint, ("finetune",), encoder, tokens, features, matrix)
+            stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
-            E, scorers = run.embeddings(), run.label_scorers()
+            E, classifiers = run.embeddings(), run.label_classifiers()
         self.finetuning_ = run.report
-        head = None if scorers is None else DenseHead.rounded(*scorers, head_post(config))
+        head = None if classifiers is None else DenseHead.rounded(*classifiers, head_post(config))
         if config.features == "encoder":
             weight, share = 1.0, USUAL[1] if config.head_weight is None else config.head_weight
         else:
-            weight, share = choose(features, E, matrix, head, run.held, config, progress)
+            weight, share = choose(features, E, matrix, head, run.held_out, config, progress)
         if not weight:  # what the encoder adds does not help
             return Rows.of(features), tfidf, None, replace(config, features="tfidf")
         config = replace(config, embedding_weight=weight, head_weight=share)
@@ -146,7 +120,7 @@ class XRTransformer(EncodedModel):
         return Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-        """Let the ranker and the encoder's own scorers propose labels, and weigh what they say."""
+        """Let the ranker and the encoder's own classifiers propose labels, and average their scores."""
         if self.neural_ is None or self.neural_.head is None:
             return super()._ranked(rows, k, beam, wanted, threads)
         share, n_trees = self.config_.head_weight, len(self.heads_)
@@ -197,11 +171,11 @@ class XTransformer(XRTransformer):
     paper = "Chang, Yu, Zhong, Yang, Dhillon: X-Transformer (KDD 2020)"
     preset: ClassVar[Mapping[str, Any]] = {
         **XRTransformer.preset,
-        "finetune.cluster": 64,
-        "finetune.branching": 32_768,
-        "finetune.relevance": "none",
-        "finetune.bootstrap": False,
-        "finetune.epochs": (5.0,),
+        "network.labels_per_cluster": 64,
+        "network.branching": 32_768,
+        "training.relevance": "none",
+        "training.init": "random",
+        "training.epochs": (5.0,),
     }
 
 
@@ -213,7 +187,7 @@ def _finetuning(
     from umpteen.neural.resolutions import Finetuning
 
     tree = kept_tree(stages, lambda: preliminary_tree(features, matrix, config, progress))
-    return Finetuning(encoder, tokens, matrix, tree, config.finetune, config.seed, stages, progress)
+    return Finetuning(encoder, tokens, matrix, tree, config, stages, progress)
 
 
 def preliminary_tree(
@@ -221,4 +195,4 @@ def preliminary_tree(
 ) -> LabelTree:
     """Cluster the labels by their tf-idf rows: the levels are the resolutions of fine-tuning."""
     vectors = pifa(features, matrix, keep=config.tree.max_features, threads=n_threads(config.threads))
-    return clustered(vectors, resolutions(matrix.shape[1], config.finetune), config, progress)
+    return clustered(vectors, resolutions(matrix.shape[1], config.network), config, progress)

@@ -1,28 +1,28 @@
-"""Levels of scorers: each one scores the children of the nodes that the one above finds best.
+"""A reader and the heads of all levels: each level scores the children of the nodes that the one above finds best.
 
 LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
 level every label is scored. In training the true nodes come first among those whose children are scored, as many as
-the beam holds. Where levels learn at once the choice is made anew at every step; where they learn in turn, as in
-AttentionXML, it is made once, before a level begins.
+the beam holds. Where levels learn together the choice is made anew at every step (dynamic negatives); where they learn
+one after the other, as in AttentionXML, it is made once, before the training of a level (static negatives).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from umpteen.config import NetConfig
-from umpteen.neural.lda_init import Whitening
-from umpteen.neural.readers import Separate
-from umpteen.neural.scorers import Attention, Scorer, Table, inherit, log_odds
+from umpteen.config import NeuralConfig
+from umpteen.neural.heads import Head, inherit
+from umpteen.neural.readers import PerLevel, Reader
 from umpteen.neural.stable_topk import stable_topk
+from umpteen.neural.truth import Truth
 from umpteen.tree import LabelTree
 
-_COPIES = 4  # of the scores of the first level: margins, probabilities, those of the way there, whether there is a node
+_OF_TRUTH = 2.0  # priority of true nodes; those of nodes that were predicted are at most 1
 
 
 class Shortlist(NamedTuple):
@@ -34,199 +34,181 @@ class Shortlist(NamedTuple):
 
 
 class Cascade(torch.nn.Module):
-    """Scorers of every level on one pass of a reader.
+    """Heads of every level on one pass of a reader.
 
     Parameters
     ----------
     reader
-        Turns tokens into what each level reads; says by ``widths`` how long its vectors are.
+        Turns tokens into what each level reads, and makes the heads for it.
     tree
         The levels; its last one is the labels.
     config
-        Dropout, bottleneck, beam and the rule of the score.
+        The beam and how scores of levels are combined.
     """
 
-    def __init__(self, reader: torch.nn.Module, tree: LabelTree, config: NetConfig):
+    def __init__(self, reader: Reader | PerLevel, tree: LabelTree, config: NeuralConfig):
         super().__init__()
         self.reader, self.tree, self.config = reader, tree, config
-        self.learning: int | None = None  # the level that learns, None is all of them
-        self.scorers = torch.nn.ModuleList(
-            self._scorer(level, width, size)
-            for level, (width, size) in enumerate(zip(reader.widths, tree.sizes, strict=True))
-        )
+        self.learning: int | None = None  # the level that learns; None is all of them
+        self.heads = torch.nn.ModuleList(reader.head(level, size) for level, size in enumerate(tree.sizes))
         for level in range(1, tree.n_levels):
             self.register_buffer(
                 f"children_{level}", torch.from_numpy(child_table(tree.starts[level])), persistent=False
             )
 
-    def _scorer(self, level: int, width: int, n_nodes: int) -> torch.nn.Module:
-        config = self.config
-        if config.reader == "lstm":
-            return Attention(width, n_nodes, hidden=config.hidden)
-        parts: dict[str, Any] = {
-            "dropout": config.at(config.dropout, level),
-            "bottleneck": config.narrowed(level, self.tree.n_levels),
-            "is_standard": config.begins_with_texts,
-        }
-        if config.steps_rows(level, n_nodes):
-            return Table(width, n_nodes, rate=config.head_rate, decay=config.head_decay, **parts)
-        return Scorer(width, n_nodes, **parts)
+    def head(self, level: int) -> Head:
+        """Return the head of a level."""
+        return self.heads[level]  # type: ignore[return-value]
 
-    def learn(self, level: int) -> None:
-        """Let one level learn alone from now on; it begins with what the one above has learned.
+    # Training
 
-        With one reader for all levels only the first level trains it.
-        """
+    def learn_level(self, level: int) -> None:
+        """Train one level alone from now on; it starts with what it shares with the one above."""
         self.learning = level
-        own = isinstance(self.reader, Separate)
         if level:
-            inherit(self.scorers[level], self.scorers[level - 1])
-            if own:
-                self.reader.readers[level].load_state_dict(self.reader.readers[level - 1].state_dict())
+            inherit(self.heads[level], self.heads[level - 1])
+        self.reader.begin_level(level)
         self.requires_grad_(False)
         for part in self._learners():
             part.requires_grad_(True)
 
     def _learners(self) -> list[torch.nn.Module]:
-        """Return the parts that learn now."""
+        """Return the parts that are trained now."""
         if self.learning is None:
             return [self]
-        if isinstance(self.reader, Separate):
-            return [self.reader.readers[self.learning], self.scorers[self.learning]]
-        return [self.scorers[self.learning]] + ([] if self.learning else [self.reader])
+        return [*self.reader.learners(self.learning), self.heads[self.learning]]
 
     def train(self, mode: bool = True) -> Cascade:
-        """Change how the parts that learn behave; the others stay as in prediction."""
+        """Change the mode of the parts that are trained; the others stay as in prediction."""
         super().train(mode and self.learning is None)
         for part in self._learners() if self.learning is not None else []:
             part.train(mode)
         return self
 
     def loss(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor], *, is_whole: bool = True,
-        chosen: torch.Tensor | None = None,
+        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth], *, is_whole: bool = True,
+        predicted: Truth | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """Return the logistic loss of a text, summed over nodes and levels that learn.
 
-        ``truth`` (texts, nodes) is what is right. A whole batch steps levels that step themselves; after the last part
-        of one, ``step_tables`` does. Where one level learns, ``chosen`` (texts, beam) is what ``choose`` said of it.
+        A whole batch updates heads that update themselves; after the last part of one, ``step`` does. Where one level
+        learns, ``predicted`` are the nodes above that ``choose`` found, with their priority.
         """
         if self.learning is not None:
-            return self._loss_of(self.learning, ids, mask, truth, chosen, is_whole)
-        total, shortlist = torch.zeros((), device=ids.device), self._every(0, len(ids), ids.device)
+            return self._loss_of_level(self.learning, ids, mask, truth, predicted, is_whole) / len(ids)
+        total, shortlist = torch.zeros((), device=ids.device), None
         for level, e in enumerate(self.reader(ids, mask)):
-            right = truth[level].gather(1, shortlist.nodes)
-            scores, lost = self._learned(level, e, shortlist, right, is_whole)
+            if shortlist is None:
+                scores, right, lost = self.head(0).learn_all(e, truth[0], is_whole=is_whole)
+                shortlist = None if scores is None else self._every(0, len(ids), ids.device)
+            else:
+                right = truth[level].contains(shortlist.nodes)
+                scores, lost = self.head(level).learn(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)
             total = total + lost / len(ids)
-            if level + 1 < self.tree.n_levels:  # what is right comes first
-                priority = torch.where(shortlist.exists, scores.detach().sigmoid() + right, -1.0)
-                shortlist = self._below(level, shortlist, priority, self._beam(level))
+            if level + 1 < self.tree.n_levels:
+                shortlist = self._next(level, shortlist, scores.detach(), right)
         return total
 
-    def _loss_of(
-        self, level: int, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[torch.Tensor],
-        chosen: torch.Tensor | None, is_whole: bool,
+    def _next(self, level: int, shortlist: Shortlist, scores: torch.Tensor, right: torch.Tensor) -> Shortlist:
+        """Return the nodes below a level to train on: children of true nodes, and of the best others if asked for."""
+        beam = self.config.network.beam_at(level)
+        if self.config.training.negatives == "tfn":
+            true = shortlist._replace(exists=shortlist.exists & right)
+            most = int(true.exists.sum(dim=1).max())
+            return self._below(level, true, true.exists.float(), min(beam, max(most, 1)))
+        priority = torch.where(shortlist.exists, scores.sigmoid() + right, -1.0)  # true nodes come first
+        return self._below(level, shortlist, priority, beam)
+
+    def _loss_of_level(
+        self, level: int, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth],
+        predicted: Truth | None, is_whole: bool,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the loss of one level, on the children of nodes that are right and of those chosen before."""
-        shortlist = self._every(max(level - 1, 0), len(ids), ids.device)
-        if level:
-            rank = torch.linspace(1.0, 0.5, chosen.shape[1], device=ids.device).expand(chosen.shape)
-            priority = 2.0 * truth[level - 1]  # what is right comes first, then what was chosen, the best of it first
-            priority = priority.scatter_add(1, chosen.clamp(min=0), torch.where(chosen >= 0, rank, 0.0))
-            shortlist = self._below(level - 1, shortlist, priority, self._beam(level - 1))
-        reader = self.reader.readers[level] if isinstance(self.reader, Separate) else self.reader
-        right = truth[level].gather(1, shortlist.nodes)
-        return self._learned(level, reader(ids, mask)[level], shortlist, right, is_whole)[1] / len(ids)
+        """Return the summed loss of one level, on the children of true nodes and of those predicted before."""
+        e = self.reader.of_level(level, ids, mask)
+        if not level:
+            return self.head(0).learn_all(e, truth[0], is_whole=is_whole)[2]
+        parents = self._parents(truth[level - 1], predicted)
+        shortlist = self._below(level - 1, parents, parents.path, self.config.network.beam_at(level - 1))
+        right = truth[level].contains(shortlist.nodes)
+        return self.head(level).learn(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)[1]
+
+    def _parents(self, true: Truth, predicted: Truth) -> Shortlist:
+        """Return the nodes whose children may be scored: true ones first, then the predicted ones."""
+        nodes = torch.cat([true.nodes, predicted.nodes], dim=1)
+        is_new = ~true.contains(predicted.nodes) & (predicted.nodes < predicted.n_nodes)
+        priority = torch.cat([(true.nodes < true.n_nodes) * _OF_TRUTH, is_new * predicted.values], dim=1)
+        return Shortlist(nodes.clamp(max=true.n_nodes - 1), priority > 0, priority)
+
+    def set_lr(self, factor: float) -> None:
+        """Learn at this share of the learning rates; an optimiser knows its own."""
+        for part in (self.reader, *self.heads):
+            part.set_lr(factor)
+
+    def step(self) -> None:
+        """Update what updates itself, after the backward pass of a batch."""
+        for part in (self.reader, *self.heads):
+            part.step()
+
+    def place(self, device: torch.device) -> None:
+        """Choose the precision of weights for a device."""
+        for head in self.heads:
+            head.place(device)
+
+    def set_prior(self, level: int, share: torch.Tensor) -> None:
+        """Start every node of a level at how often it is right where it is scored.
+
+        ``share`` (nodes,) is that of all texts. Below the first level a node is scored only for texts whose beam
+        holds its parent, about as many as the beam's share of the level above.
+        """
+        beam = self.config.network.beam_at(level - 1) if level else 1
+        scored = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
+        self.head(level).set_prior((share / scored).clamp(max=0.5))
+
+    # Search
 
     @torch.no_grad()
-    def choose(self, seen: Iterable[Any], beams: Sequence[int], level: int) -> torch.Tensor:
-        """Return the nodes (texts, beam) above a level that it is to learn below, the best first, −1 for none."""
-        walk = self._walk(seen, beams, ())
+    def choose(self, reads: Iterable[Any], beams: Sequence[int], level: int) -> torch.Tensor:
+        """Return the nodes (texts, beam) above a level whose children it will learn, the best first, −1 for none."""
+        walk = self._walk(reads, beams, ())
         for _ in range(level):
             shortlist, path = next(walk)
         path, at = stable_topk(path, min(beams[level - 1], path.shape[1]))
         return torch.where(path.isfinite(), shortlist.nodes.gather(1, at), -1)
 
-    def _beam(self, level: int) -> int:
-        return int(self.config.at(self.config.beam, level))
-
-    @torch.no_grad()
-    def begin(self, level: int, share: torch.Tensor) -> None:
-        """Start every node of a level at how often it is right where it is scored.
-
-        ``share`` (nodes,) is that of all texts. Below the first level a node is scored only for texts whose beam
-        holds its parent, about as many as the beam's share of the level above. Nodes that attend start at nothing:
-        the layer they share would learn slowly from biases that are right already.
-        """
-        if self.config.reader == "lstm":
-            return
-        beam = self._beam(level - 1) if level else 1
-        asked = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
-        self.scorers[level].bias.copy_(log_odds((share / asked).clamp(max=0.5)))
-
-    @property
-    def standards(self) -> list[Whitening | None]:
-        """What makes the vectors that each level reads standard."""
-        return [scorer.standard for scorer in self.scorers]
-
-    def room(self, level: int) -> torch.Tensor:
-        """Return where first weights of a level may be worked out (nodes, d)."""
-        return self.scorers[level].weight.detach()
-
-    def compared(self, level: int, e: torch.Tensor) -> torch.Tensor:
-        """Return what the nodes of a level are compared with (texts, d)."""
-        return self.scorers[level].prepare(e)
-
-    @torch.no_grad()
-    def start(self, level: int, offset: torch.Tensor, weight: torch.Tensor) -> None:
-        """Take first weights (nodes, d), and what is added to the biases (nodes,)."""
-        self.scorers[level].weight.copy_(weight)
-        self.scorers[level].bias.add_(offset)
-
-    def pace(self, factor: float) -> None:
-        """Learn at this share of the rates; where there is an optimiser, it knows them itself."""
-        for table in self._tables:
-            table.pace(factor)
-
-    def step_tables(self) -> None:
-        """Step levels that step themselves, by the parts of a batch that were scored."""
-        for table in self._tables:
-            if table.waiting:
-                table.step_waiting()
-
-    @property
-    def _tables(self) -> list[Table]:
-        return [scorer for scorer in self.scorers if isinstance(scorer, Table)]
-
     @torch.no_grad()
     def topk(
-        self, seen: Iterable[Any], k: int, beams: Sequence[int], *, allowed: Sequence[torch.Tensor] = ()
+        self, reads: Iterable[Any], k: int, beams: Sequence[int], *, allowed: Sequence[torch.Tensor] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the best labels (texts, k) by their places in the last level, −1 where there are none, and scores.
 
-        ``seen`` is what each level reads, ``beams`` is how many nodes of each level above are kept, ``allowed``
+        ``reads`` is what each level reads, ``beams`` is how many nodes of each level above are kept, ``allowed``
         (nodes,) says for each level what may be chosen; empty is everything.
         """
-        *_, (shortlist, path) = self._walk(seen, beams, allowed)
+        if self.tree.n_levels == 1:
+            (e,) = reads
+            nodes, path = self.head(0).best(e, k, allowed[0] if len(allowed) else None)
+            return torch.where(path.isfinite(), nodes, -1), path.exp()
+        *_, (shortlist, path) = self._walk(reads, beams, allowed)
         path, at = stable_topk(path, k)
         return torch.where(path.isfinite(), shortlist.nodes.gather(1, at), -1), path.exp()
 
     @torch.no_grad()
-    def found(
-        self, seen: Iterable[Any], beams: Sequence[int], is_true: Sequence[Callable[[torch.Tensor], torch.Tensor]]
-    ) -> torch.Tensor:
-        """Return for each level how many of the nodes that are scored are true, as ``is_true`` (texts, nodes) says."""
-        walk = zip(self._walk(seen, beams, ()), is_true, strict=True)
-        return torch.stack([(right(shortlist.nodes) & shortlist.exists).sum() for (shortlist, _), right in walk])
+    def recalled(self, reads: Iterable[Any], beams: Sequence[int], truth: Sequence[Truth]) -> torch.Tensor:
+        """Return for each level how many of the nodes that are scored are true."""
+        walk = zip(self._walk(reads, beams, ()), truth, strict=True)
+        return torch.stack([(true.contains(found.nodes) & found.exists).sum() for (found, _), true in walk])
 
     def _walk(
-        self, seen: Iterable[Any], beams: Sequence[int], allowed: Sequence[torch.Tensor]
+        self, reads: Iterable[Any], beams: Sequence[int], allowed: Sequence[torch.Tensor]
     ) -> Iterator[tuple[Shortlist, torch.Tensor]]:
         """Yield for each level what is scored there and the logarithms of scores, −∞ where there is nothing."""
         shortlist = None
-        for level, e in enumerate(seen):
-            shortlist = self._every(0, len(e), e.device) if shortlist is None else shortlist
-            path = self._path(level, self._scored(level, e, shortlist), shortlist)
+        for level, e in enumerate(reads):
+            if shortlist is None:
+                shortlist, scores = self._every(0, len(e), e.device), self.head(0).all(e).float()
+            else:
+                scores = self.head(level).some(e, shortlist.nodes).float()
+            path = self._path(level, scores, shortlist)
             if len(allowed):
                 shortlist = shortlist._replace(exists=shortlist.exists & allowed[level][shortlist.nodes])
             path = torch.where(shortlist.exists, path, -torch.inf)
@@ -235,52 +217,34 @@ class Cascade(torch.nn.Module):
                 shortlist = self._below(level, shortlist, path, beams[level])
 
     @torch.no_grad()
-    def score(self, seen: Iterable[Any], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
+    def score(self, reads: Iterable[Any], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
         """Score some labels of each text; ``nodes`` (texts, labels) are their ancestors, level by level."""
         path = torch.zeros(nodes[0].shape, device=nodes[0].device)
-        for level, e in enumerate(seen):
+        for level, e in enumerate(reads):
             shortlist = Shortlist(nodes[level], torch.ones_like(path, dtype=torch.bool), path)
-            path = self._path(level, self.scorers[level].some(e, nodes[level]).float(), shortlist)
+            path = self._path(level, self.head(level).some(e, nodes[level]).float(), shortlist)
         return path.exp()
 
-    def numbers(self, candidates: int, length: int, *, searches: bool) -> int:
+    def n_floats(self, candidates: int, length: int, *, searches: bool) -> int:
         """Return how many numbers the candidates of one text take at most; a search scores the first level whole."""
-        roots = self.tree.sizes[0] if searches else 0
-        if self.config.reader == "lstm":  # every node attends to every token
-            return max(candidates, roots) * (self.scorers[0].width + length)
-        return max(candidates * max(scorer.width for scorer in self.scorers), _COPIES * roots)
+        of_all = self.head(0).n_floats_of_all(length) if searches else 0
+        return max(of_all, *(head.n_floats(candidates, length) for head in self.heads))
 
-    def silence(self, places: torch.Tensor, margin: float) -> None:
+    def silence(self, labels: torch.Tensor, margin: float) -> None:
         """Give labels at these places a fixed margin."""
-        self.scorers[-1].weight[places] = 0.0
-        self.scorers[-1].bias[places] = margin
+        self.head(-1).silence(labels, margin)
 
     def _every(self, level: int, n_texts: int, device: torch.device) -> Shortlist:
         """Return every node of a level."""
         nodes = torch.arange(self.tree.sizes[level], device=device).expand(n_texts, -1)
         return Shortlist(nodes, torch.ones_like(nodes, dtype=torch.bool), torch.zeros(nodes.shape, device=device))
 
-    def _scored(self, level: int, e: Any, shortlist: Shortlist) -> torch.Tensor:
-        scorer = self.scorers[level]
-        return (scorer.all(e) if level == 0 else scorer.some(e, shortlist.nodes)).float()
-
-    def _learned(
-        self, level: int, e: Any, shortlist: Shortlist, right: torch.Tensor, is_whole: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the scores of a level that learns, and the sum of its losses."""
-        scorer = self.scorers[level]
-        if isinstance(scorer, Table):
-            return scorer.learned(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)
-        scores = self._scored(level, e, shortlist)
-        each = F.binary_cross_entropy_with_logits(scores, right.float(), reduction="none")
-        return scores, (each * shortlist.exists).sum()
-
     def _path(self, level: int, scores: torch.Tensor, shortlist: Shortlist) -> torch.Tensor:
-        """Turn margins into the logarithms of scores, those of the way to the parents added as the rule says.
+        """Turn margins into the logarithms of scores, with that of the parents added as ``network.score`` says.
 
         Scores themselves would be 1 for many large margins, and their products 0 for many small ones.
         """
-        is_last, rule = level + 1 == self.tree.n_levels, self.config.score
+        is_last, rule = level + 1 == self.tree.n_levels, self.config.network.score
         multiplies = rule == "product" or (rule == "weighted" and is_last)
         return F.logsigmoid(scores) + shortlist.path if multiplies else F.logsigmoid(scores)
 

@@ -52,7 +52,7 @@ class Encoder:
 
     def __init__(self, model: Any, tokenizer: Any, config: EncoderConfig):
         self.config, self.tokenizer = config, tokenizer
-        set_limit(tokenizer.backend_tokenizer, config.tokens)
+        set_limit(tokenizer.backend_tokenizer, config.max_length)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.device = pick_device(config.device)
         self.model = model.to(self.device).eval()
@@ -60,6 +60,8 @@ class Encoder:
         self.pooling = Pooling.parse(config.pooling, self.n_layers, tokenizer.cls_token_id)
         self.longest = self._longest()
         self._check_length()
+        if config.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if self.is_compiled:
             _compile_layers(self.model)
 
@@ -97,7 +99,7 @@ class Encoder:
         words = self.model.get_input_embeddings().weight.detach()
         facts = _transformers().BertConfig(
             vocab_size=words.shape[0], hidden_size=words.shape[1], num_hidden_layers=0, num_attention_heads=1,
-            intermediate_size=1, max_position_embeddings=self.config.tokens, pad_token_id=self.pad,
+            intermediate_size=1, max_position_embeddings=self.config.max_length, pad_token_id=self.pad,
         )  # fmt: skip
         with torch.random.fork_rng([]):  # first weights are drawn, for nothing
             model = _transformers().BertModel(facts, add_pooling_layer=False)
@@ -105,7 +107,8 @@ class Encoder:
             for parameter in model.parameters():
                 parameter.zero_()  # what is never used is the same in every model
             model.get_input_embeddings().weight.copy_(words)
-        return Encoder(model, self.tokenizer, replace(self.config, pooling="mean"))  # there are no layers to choose
+        plain = replace(self.config, pooling="mean", gradient_checkpointing=False)  # there are no layers
+        return Encoder(model, self.tokenizer, plain)
 
     @property
     def n_layers(self) -> int:
@@ -123,7 +126,7 @@ class Encoder:
 
     def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
         """Cut texts into tokens."""
-        return tokenize(texts, self.tokenizer.backend_tokenizer, self.config.tokens, progress=progress)
+        return tokenize(texts, self.tokenizer.backend_tokenizer, self.config.max_length, progress=progress)
 
     @property
     def is_compiled(self) -> bool:
@@ -185,9 +188,9 @@ class Encoder:
         return FEWER_IN_TRAINING * self.config.batch_tokens or TOKENS_AT_ONCE[self.device.type]
 
     def _check_length(self) -> None:
-        tokens, name, longest = self.config.tokens, self.config.name, self.longest
-        if longest is not None and tokens > longest:
-            raise BadConfig(f"encoder.tokens is {tokens}, but '{name}' reads at most {longest}")
+        wanted, name, longest = self.config.max_length, self.config.name, self.longest
+        if longest is not None and wanted > longest:
+            raise BadConfig(f"encoder.max_length is {wanted}, but '{name}' reads at most {longest} tokens")
 
     def _longest(self) -> int | None:
         """Return how many tokens the encoder can read; None if it knows no limit."""
@@ -329,9 +332,8 @@ def explained_memory() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            "the GPU is out of memory; lower encoder.batch_tokens or encoder.tokens, or, where a recipe has it, set "
-            "finetune.recompute. "
-            "Finished stages are kept if a checkpoint folder was given"
+            "the GPU is out of memory; lower encoder.batch_tokens or encoder.max_length, or set "
+            "encoder.gradient_checkpointing. Finished stages are kept if a checkpoint folder was given"
         ) from error
 
 

@@ -21,23 +21,23 @@ class Whitening(torch.nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.register_buffer("centre", torch.zeros(width))
-        self.register_buffer("turn", torch.eye(width))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("matrix", torch.eye(width))
 
     def forward(self, e: torch.Tensor) -> torch.Tensor:
         """Return whitened vectors (texts, d)."""
-        return (e.float() - self.centre) @ self.turn
+        return (e.float() - self.mean) @ self.matrix
 
     @torch.no_grad()
     def fit(self, covariance: Covariance) -> None:
-        """Take the centre and the whitening matrix from the covariance of some texts."""
-        centre, matrix = covariance.measured()
-        found = torch.linalg.eigh(matrix.cpu())  # small, and not every device can
-        variances, directions = (part.to(centre.device) for part in found)
-        square = centre.square().mean() + variances.mean()
+        """Take the mean and the whitening matrix from the covariance of some texts."""
+        mean, covariances = covariance.measured()
+        found = torch.linalg.eigh(covariances.cpu())  # small, and not every device can
+        variances, directions = (part.to(mean.device) for part in found)
+        square = mean.square().mean() + variances.mean()
         ridge = _RIDGE * variances.mean() + _LEAST * square + _TINY
-        self.centre.copy_(centre)
-        self.turn.copy_((directions / (variances.clamp(min=0.0) + ridge).sqrt()).flip(1))
+        self.mean.copy_(mean)
+        self.matrix.copy_((directions / (variances.clamp(min=0.0) + ridge).sqrt()).flip(1))
 
 
 class Covariance:
@@ -59,7 +59,7 @@ class Covariance:
 
 
 def discriminants(sums: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Turn the sums of standard vectors of each node's texts (nodes, d) into weights, in place.
+    """Turn the sums of whitened vectors of each node's texts (nodes, d) into weights, in place.
 
     Returns what is to be added to a bias of prior log-odds (nodes,).
     """

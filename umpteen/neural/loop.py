@@ -25,28 +25,28 @@ _LAST = 0.2  # share of the steps in which a plateau ends
 class Group:
     """Parameters that share a learning rate.
 
-    ``clip`` bounds the length of their gradient, 0 does not. Gradients much smaller than ``least`` move little: the
-    optimiser divides by how large they were lately, but by no less.
+    ``max_grad_norm`` bounds the norm of their gradient, 0 does not. ``eps`` is that of Adam: gradients much smaller
+    than it move the weights little.
     """
 
     parameters: Sequence[torch.nn.Parameter]
-    rate: float
+    learning_rate: float
     weight_decay: float = 0.0
-    clip: float = 0.0
-    least: float = 1e-8
+    max_grad_norm: float = 0.0
+    eps: float = 1e-8
 
     def for_adam(self) -> list[dict[str, Any]]:
         """Matrices decay, vectors (biases, scales) do not."""
         matrices = [p for p in self.parameters if p.ndim > 1]
         vectors = [p for p in self.parameters if p.ndim <= 1]
         return [
-            {"params": some, "lr": self.rate, "weight_decay": decay, "eps": self.least}
+            {"params": some, "lr": self.learning_rate, "weight_decay": decay, "eps": self.eps}
             for some, decay in ((matrices, self.weight_decay), (vectors, 0.0))
             if some
         ]
 
 
-def rate_at(step: int, n_steps: int, kind: str = "linear", warmup: float = 0.0) -> float:
+def lr_factor(step: int, n_steps: int, kind: str = "linear", warmup: float = 0.0) -> float:
     """Return the share of the learning rate that is used at a step.
 
     ``linear`` rises in the share ``warmup`` of the steps and then falls to zero, ``plateau`` rises and falls along a
@@ -54,9 +54,9 @@ def rate_at(step: int, n_steps: int, kind: str = "linear", warmup: float = 0.0) 
 
     Examples
     --------
-    >>> [rate_at(step, 10, "linear", 0.2) for step in (0, 2, 9)]
+    >>> [lr_factor(step, 10, "linear", 0.2) for step in (0, 2, 9)]
     [0.5, 0.8, 0.09999999999999998]
-    >>> [round(rate_at(step, 10, "plateau", 0.2), 2) for step in (0, 1, 5, 9)]
+    >>> [round(lr_factor(step, 10, "plateau", 0.2), 2) for step in (0, 1, 5, 9)]
     [0.1, 0.55, 1.0, 0.5]
     """
     if kind == "constant":
@@ -88,7 +88,7 @@ def optimise(
     backward: Callable[[Any], torch.Tensor],
     *,
     n_steps: int,
-    rate: Callable[[int], float],
+    lr: Callable[[int], float],
     stage: str = "training",
     progress: Progress = silent,
     after: Callable[[int], bool] | None = None,
@@ -104,7 +104,7 @@ def optimise(
         Batches from the first on, at least ``n_steps`` of them.
     backward
         Adds the gradients of a batch and returns its loss.
-    rate
+    lr
         Share of the learning rates to use at a step.
     after
         Called after every step with its number; true ends the training.
@@ -118,15 +118,15 @@ def optimise(
     if done < n_steps:
         progress(stage, done, n_steps)
     for batch in islice(steps, done, n_steps):
-        factor = rate(done)
+        factor = lr(done)
         for part, full in zip(optimiser.param_groups, full_rates, strict=True):
             part["lr"] = full * factor
         with explained_memory():
             loss = backward(batch)
             total = loss.clone() if total is None else total + loss
             for group in groups:
-                if group.clip:
-                    torch.nn.utils.clip_grad_norm_(group.parameters, group.clip)
+                if group.max_grad_norm:
+                    torch.nn.utils.clip_grad_norm_(group.parameters, group.max_grad_norm)
             optimiser.step()
         optimiser.zero_grad(set_to_none=False)  # gradients keep their place, which a recorded step relies on
         done += 1
@@ -144,4 +144,4 @@ def optimise(
 
 def _check_loss(total: torch.Tensor | None) -> None:
     if total is not None and not math.isfinite(float(total)):
-        raise BadConfig("the loss is no longer a number; lower the settings rate and head_rate")
+        raise BadConfig("the loss is no longer a number; lower training.learning_rate and training.head_learning_rate")

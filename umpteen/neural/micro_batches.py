@@ -1,9 +1,8 @@
 """Gradients of a batch, accumulated over micro-batches that fit into memory, recorded as CUDA graphs where that pays.
 
-A batch that fits is one call of ``work``, which adds gradients and, in a network, updates the tables that have no
-optimiser (``neural.scorers.Table``, ``neural.full.Full``). For a batch that was split, ``part`` adds the gradients of
-each micro-batch while the tables note what to update (``waiting``), and ``finish`` updates them once, so that the
-result is that of the whole batch.
+A batch that fits is one call of ``work``, which adds gradients and updates the heads that have no optimiser. For a
+batch that was split, ``part`` adds the gradients of each micro-batch while those heads note what to update, and
+``finish`` updates them once, so that the result is that of the whole batch.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class MicroBatches:
         Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
     inputs
         Returns those further tensors for the texts of a micro-batch, and the whole batch it is part of.
-    record
-        Whether steps are recorded, on a GPU.
+    cuda_graphs
+        Whether steps are captured as CUDA graphs, on a GPU.
     part
         What is called in place of ``work`` for the micro-batches of a batch that was cut.
     finish
@@ -38,12 +37,12 @@ class MicroBatches:
 
     def __init__(
         self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
-        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, record: bool,
+        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, cuda_graphs: bool,
         part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
         self.part, self.finish = part or work, finish
-        self.recorder = Recorder(work, record=record and encoder.device.type == "cuda")
+        self.recorder = Recorder(work, record=cuda_graphs and encoder.device.type == "cuda")
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
         """Return the loss of a batch of texts; their gradients are added."""
@@ -60,7 +59,7 @@ class MicroBatches:
         """Return how many tokens were read."""
         return {"tokens": torch.tensor(self.n_tokens)}
 
-    def take_up(self, state: State) -> None:
+    def load_state(self, state: State) -> None:
         """Count on from there."""
         self.n_tokens = int(state["tokens"])
 

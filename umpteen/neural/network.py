@@ -11,26 +11,27 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from umpteen.config import NetConfig
+from umpteen.config import NeuralConfig
 from umpteen.data.finite import is_finite
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadModelFile
+from umpteen.neural import newton
 from umpteen.neural.cascade import Cascade
 from umpteen.neural.encoder import Encoder, explained_memory
-from umpteen.neural.entries import Entries
-from umpteen.neural.full import Full
 from umpteen.neural.lda_init import Covariance, discriminants
-from umpteen.neural.pooling import deeper_and_deeper
-from umpteen.neural.readers import Convolved, Layers, Recurrent, Separate, States
+from umpteen.neural.readers import States, make_reader
+from umpteen.neural.trainer import BEST, mean_precision
+from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
 
-_SILENT = -1e4  # margin of a label that no text carries; half precision holds it
-_LARGEST = float(np.finfo(np.float16).max)  # weight that can be kept
-_MEASURED = 20_000  # texts of which it is measured how they differ
+_SILENT = -1e4  # margin of a label that no text has; half precision holds it
+_LARGEST = float(np.finfo(np.float16).max)  # weight that can be stored
+_MEASURED = 20_000  # texts of which the covariance is measured
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
+_LOWEST_PRIORITY = 0.5  # of a node that was predicted, the best of them have 1
 
 Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
 Batch = tuple[np.ndarray, Iterator[Any]]  # numbers of some texts, and what each level reads of them
@@ -51,29 +52,13 @@ class Network:
         Of the first weights.
     """
 
-    def __init__(self, encoder: Encoder, tree: LabelTree, config: NetConfig, *, seed: int = 0):
+    def __init__(self, encoder: Encoder, tree: LabelTree, config: NeuralConfig, *, seed: int = 0):
         self.encoder, self.tree, self.config = encoder, tree, config
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            kind = Full if config.kind == "full" else Cascade
-            self.module: Any = kind(self._reader(), tree, config).to(encoder.device).eval()
-        if config.kind == "full" and encoder.device.type == "cuda":
-            self.module.shorten()
-
-    def _reader(self) -> torch.nn.Module:
-        """Make what reads for all levels, or one reader for each."""
-        if self.config.order != "own-reader":
-            return self._one_reader(self.encoder)
-        readers = [self._one_reader(self.encoder if not level else self.encoder.twin()) for level in self._levels]
-        return Separate(readers)
-
-    def _one_reader(self, encoder: Encoder) -> torch.nn.Module:
-        config, n_levels = self.config, self.tree.n_levels
-        if config.reader == "lstm":
-            return Recurrent(encoder, n_levels, config.hidden)
-        if config.reader == "cnn":
-            return Convolved(encoder, n_levels, config.hidden, config.bottleneck or config.hidden)
-        return Layers(encoder, self._specs())
+            reader = make_reader(encoder, tree.n_levels, config)
+            self.module = Cascade(reader, tree, config).to(encoder.device).eval()
+        self.module.place(encoder.device)
 
     @property
     def _levels(self) -> range:
@@ -81,70 +66,86 @@ class Network:
 
     @property
     def turns(self) -> Sequence[int | None]:
-        """The levels that learn one after the other; a single None is all of them at once."""
-        return (None,) if self.config.order == "at-once" else self._levels
+        """The levels that learn one after the other; a single None is all of them together."""
+        return (None,) if self.config.training.order == "joint" else self._levels
 
-    def _specs(self) -> list[str]:
-        """Return what each level reads of the encoder."""
-        n_levels = self.tree.n_levels
-        specs = list(self.config.poolings)
-        if not specs:
-            n_layers, kind = self.encoder.n_layers, self.encoder.pooling.kind
-            return deeper_and_deeper(n_layers, n_levels, kind)
-        if len(specs) not in (1, n_levels):
-            raise BadConfig(f"net.pooling names {len(specs)} poolings, but the levels of the network are {n_levels}")
-        return specs if len(specs) == n_levels else specs * n_levels
+    # First weights
 
-    def begin(
+    def initialise(
         self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int | None = None, *, progress: Progress = silent
     ) -> None:
-        """Give the scorers of a level, or of all, their first weights; ``truth`` has each level's nodes of every text.
-
-        Every node starts at how often it is right, and, as settings say, at what its texts have in common.
-        """
-        device, levels = self.encoder.device, self._levels if level is None else [level]
+        """Give the heads of a level, or of all, their first weights; ``truth`` has each level's nodes of every text."""
+        levels, init = self._levels if level is None else [level], self.config.training.init
+        if init == "random":
+            return
+        device = self.encoder.device
         counts = {one: torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device) for one in levels}
         for one, count in counts.items():
-            self.module.begin(one, count / max(len(tokens), 1))
-        if self.config.begins_with_texts:
-            self._settle(tokens, levels)
-            self._gather(tokens, truth, counts, progress)
+            self.module.set_prior(one, count / max(len(tokens), 1))
+        if not self.module.reader.reads_vectors:
+            return
+        if self.config.whitens:
+            self._whiten(tokens, levels)
+            self._start_at_means(tokens, truth, counts, progress)
+        elif init == "newton":
+            for one in levels:
+                self._start_at_solution(tokens, truth, one, progress)
 
-    def _settle(self, tokens: Tokens, levels: Sequence[int]) -> None:
-        """Measure how the vectors of some texts differ, so that levels compare them in standard ones."""
+    def _whiten(self, tokens: Tokens, levels: Sequence[int]) -> None:
+        """Measure the covariance of the vectors of some texts, which levels whiten them by."""
         some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
         covariances = {one: Covariance(self.module.reader.widths[one], self.encoder.device) for one in levels}
-        for _, seen in self._batches(tokens.take(some)):
+        for _, reads in self._batches(tokens.take(some)):
             with self._predicting():
-                for one, e in self._of_levels(seen, levels):
+                for one, e in self._of_levels(reads, levels):
                     covariances[one].add(e)
-        for one, spread in covariances.items():
-            self.module.standards[one].fit(spread)
+        for one, covariance in covariances.items():
+            self.module.head(one).whitening.fit(covariance)
 
-    def _gather(
+    def _start_at_means(
         self, tokens: Tokens, truth: Sequence[sp.csr_matrix], counts: Mapping[int, torch.Tensor], progress: Progress
     ) -> None:
-        """Start nodes of the levels that are counted at the mean of their texts."""
+        """Start nodes at linear discriminants: the means of their texts' whitened vectors."""
         device = self.encoder.device
-        sums = {one: self.module.room(one).zero_() for one in counts}
-        for rows, seen in _told(self._batches(tokens), "first scorers", len(tokens), progress):
+        sums = {one: self.module.head(one).sums() for one in counts}
+        for rows, reads in _told(self._batches(tokens), "first weights", len(tokens), progress):
             with self._predicting():
-                for one, e in self._of_levels(seen, list(counts)):
+                for one, e in self._of_levels(reads, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
-                    sums[one].index_add_(0, node, self.module.compared(one, e)[text])
+                    sums[one].index_add_(0, node, self.module.head(one).compared(e)[text])
         for one, sum_of in sums.items():
-            self.module.start(one, discriminants(sum_of, counts[one]), sum_of)
+            head = self.module.head(one)
+            offset = discriminants(sum_of, counts[one])
+            head.set_weights(sum_of, head.bias.detach() + offset)
 
-    def _of_levels(self, seen: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+    def _start_at_solution(
+        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int, progress: Progress
+    ) -> None:
+        """Start the nodes of a level at the linear solution on its vectors, over the texts of their parents."""
+        parts, order = [], []
+        for rows, reads in _told(self._batches(tokens), "first weights", len(tokens), progress):
+            with self._predicting():
+                ((_, e),) = self._of_levels(reads, [level])
+                parts.append(self.module.head(level).compared(e).float())
+            order.append(rows)
+        some = np.concatenate(order)
+        parents = truth[level - 1][some] if level else None
+        W = newton.solve_level(
+            torch.cat(parts).clone(), truth[level][some], parents, self.tree.starts[level],
+            cost=self.config.training.init_cost, progress=progress,
+        )  # fmt: skip
+        self.module.head(level).set_weights(W[:-1].T, W[-1])
+
+    def _of_levels(self, reads: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield what some levels read."""
-        return ((one, e) for one, e in zip(range(max(levels) + 1), seen, strict=False) if one in levels)
+        return ((one, e) for one, e in zip(range(max(levels) + 1), reads, strict=False) if one in levels)
 
     @property
     def reader_parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters that turn a text into what scorers compare: readers, and what narrows their vectors."""
-        narrow = [scorer.narrow for scorer in getattr(self.module, "scorers", []) if getattr(scorer, "narrow", None)]
-        return [parameter for part in (self.module.reader, *narrow) for parameter in part.parameters()]
+        """The parameters that turn a text into what nodes are compared with: readers and bottlenecks."""
+        of_heads = (parameter for head in self.module.heads for parameter in head.reading_parameters())
+        return [*self.module.reader.parameters(), *of_heads]
 
     # Use
 
@@ -161,9 +162,9 @@ class Network:
         n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
         labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
         beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
-        for rows, seen in self._batches(texts, self._candidates(beams), searches=True):
+        for rows, reads in self._batches(texts, self._candidates(beams), searches=True):
             with self._predicting():
-                found = self.module.topk(seen, k, beams, allowed=flags)
+                found = self.module.topk(reads, k, beams, allowed=flags)
             places, best = (part.cpu().numpy() for part in found)
             labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
             scores[rows, : places.shape[1]] = best
@@ -172,7 +173,7 @@ class Network:
     def score_labels(self, texts: Texts, pairs: sp.csr_matrix) -> np.ndarray:
         """Score the stored entries of ``pairs``, in their order."""
         counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
-        for rows, seen in self._batches(texts, int(counts.max(initial=1))):
+        for rows, reads in self._batches(texts, int(counts.max(initial=1))):
             most = int(counts[rows].max(initial=0))
             if not most:
                 continue
@@ -181,7 +182,7 @@ class Network:
             labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
             nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
             with self._predicting():
-                found = self.module.score(seen, nodes)
+                found = self.module.score(reads, nodes)
             out[places[is_there]] = found.cpu().numpy()[is_there]
         return out
 
@@ -193,9 +194,9 @@ class Network:
         """Return what some levels read."""
         widths = self.module.reader.widths
         out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
-        for rows, seen in _told(self._batches(tokens), "embeddings", len(tokens), progress):
+        for rows, reads in _told(self._batches(tokens), "embeddings", len(tokens), progress):
             with self._predicting():
-                for level, e in self._of_levels(seen, levels):
+                for level, e in self._of_levels(reads, levels):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
         return list(out.values())
 
@@ -210,7 +211,7 @@ class Network:
     @property
     def reads_vectors(self) -> bool:
         """Whether what ``read`` returns is all that scorers need."""
-        return self.config.reader != "lstm"
+        return self.module.reader.reads_vectors
 
     def recall(
         self, tokens: Tokens, truth: sp.csr_matrix, *, beam: int | None = None, progress: Progress = silent
@@ -219,23 +220,36 @@ class Network:
         if self.tree.n_levels == 1 or not truth.nnz:
             return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
-        right = [Entries(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
+        right = [TruthTable(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
         found, batches = np.zeros(self.tree.n_levels), self._batches(tokens, self._candidates(beams), searches=True)
-        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
+        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
             with self._predicting():
-                found += self.module.found(seen, beams, [level.of(rows) for level in right]).cpu().numpy()
-        return [float(count / len(level)) for count, level in zip(found, right, strict=True)][1:]
+                found += self.module.recalled(reads, beams, [level.of(rows) for level in right]).cpu().numpy()
+        return [float(count / level.n_entries) for count, level in zip(found, right, strict=True)][1:]
 
-    def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> np.ndarray:
-        """Return the nodes (texts, beam) above a level that it is to learn below, −1 where there is none."""
+    def quality(self, tokens: Tokens, truth: sp.csr_matrix) -> float:
+        """Return the mean precision at 1, 3 and 5 on held-out texts, while the network is trained."""
+        was_training = self.module.training
+        self.module.eval()
+        try:
+            return mean_precision(self.topk(tokens, min(BEST, self.tree.n_labels)).labels, truth)
+        finally:
+            self.module.train(was_training)
+
+    def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> sp.csr_matrix:
+        """Return the nodes (texts, nodes above) whose children a level will learn; values are their priority."""
         beams = [self._beam(above, 1, None) for above in range(level)]
         chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
         batches = self._batches(tokens, self._candidates(beams[:-1]), searches=True)
-        for rows, seen in _told(batches, "shortlists", len(tokens), progress):
+        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
             with self._predicting():
-                found = self.module.choose(seen, beams, level).cpu().numpy()
+                found = self.module.choose(reads, beams, level).cpu().numpy()
             chosen[rows, : found.shape[1]] = found
-        return chosen
+        is_node = chosen >= 0
+        priority = np.broadcast_to(np.linspace(1.0, _LOWEST_PRIORITY, beams[-1], dtype=np.float32), chosen.shape)
+        ptr = np.concatenate([[0], np.cumsum(is_node.sum(axis=1))])
+        shape = (len(tokens), self.tree.sizes[level - 1])
+        return sp.csr_matrix((priority[is_node], chosen[is_node], ptr), shape=shape)
 
     def _batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
         """Yield as many texts at a time as fit in memory, and what each level reads of them.
@@ -246,13 +260,13 @@ class Network:
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
                 rows = np.arange(first, min(first + _READ_AT_ONCE, len(texts[0])))
-                for some in self._pieces(rows, self.module.numbers(candidates, 1, searches=searches)):
+                for some in self._pieces(rows, self.module.n_floats(candidates, 1, searches=searches)):
                     yield some, self._read_in_full(partial(self._vectors_at, texts, some))
             return
         flat = self.encoder.flat(texts)
-        numbers = self.module.numbers(candidates, int(texts.lengths.max(initial=1)), searches=searches)
+        n_floats = self.module.n_floats(candidates, int(texts.lengths.max(initial=1)), searches=searches)
         for rows in flat.cut(np.arange(len(texts)), self.encoder.budget):
-            for some in self._pieces(rows, numbers):
+            for some in self._pieces(rows, n_floats):
                 yield some, self._read_in_full(partial(self.module.reader, *flat.batch(some)))
 
     def _read_in_full(self, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
@@ -275,9 +289,9 @@ class Network:
         with torch.inference_mode(), explained_memory():
             yield
 
-    def _pieces(self, rows: np.ndarray, numbers: int) -> Iterator[np.ndarray]:
+    def _pieces(self, rows: np.ndarray, n_floats: int) -> Iterator[np.ndarray]:
         """Cut texts so that so many numbers of each fit in memory."""
-        most = max(1, _AT_ONCE // max(numbers, 1))
+        most = max(1, _AT_ONCE // max(n_floats, 1))
         return (rows[first : first + most] for first in range(0, len(rows), most))
 
     def reach(self, beam: int | None = None) -> int:
@@ -292,7 +306,7 @@ class Network:
     def _beam(self, level: int, k: int, wanted: int | None) -> int:
         """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""
         enough = -(-k // max(self._fewest_labels[level], 1))
-        return min(max(wanted or int(self.config.at(self.config.beam, level)), enough), self.tree.sizes[level])
+        return min(max(wanted or self.config.network.beam_at(level), enough), self.tree.sizes[level])
 
     def _candidates(self, beams: list[int]) -> int:
         """Return the most nodes that are scored by gathering their vectors."""
@@ -312,7 +326,7 @@ class Network:
         return [int(nodes.bincount(minlength=n).min()) for nodes, n in zip(self._ancestors, sizes, strict=True)]
 
     def silence(self, labels: np.ndarray) -> None:
-        """Let labels that no text carries rank last: nothing is known about them."""
+        """Let labels that no text has rank last: nothing is known about them."""
         places = torch.from_numpy(self.tree.position[labels].astype(np.int64)).to(self.encoder.device)
         with torch.no_grad():
             self.module.silence(places, _SILENT)
@@ -333,7 +347,10 @@ class Network:
         """Return the weights that are kept, in half precision."""
         own = {name: tensor.detach() for name, tensor in self._own().items()}
         if not all(_can_be_kept(tensor) for tensor in own.values()):
-            raise BadConfig("the network's weights have grown beyond all bounds; lower the settings rate and head_rate")
+            raise BadConfig(
+                "the network's weights have grown beyond all bounds; lower training.learning_rate and "
+                "training.head_learning_rate"
+            )
         return {name: tensor.half().cpu().numpy() for name, tensor in own.items()}
 
     def load(self, arrays: Mapping[str, Any]) -> None:
@@ -357,8 +374,8 @@ class Network:
 def _told(batches: Iterable[Batch], stage: str, n_texts: int, progress: Progress) -> Iterator[Batch]:
     """Yield batches, and tell after each how far it is."""
     done = 0
-    for rows, seen in batches:
-        yield rows, seen
+    for rows, reads in batches:
+        yield rows, reads
         done += len(rows)
         progress(stage, done, n_texts)
 

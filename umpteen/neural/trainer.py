@@ -1,31 +1,51 @@
-"""Train a network that scores labels itself: batches, optimiser, weight averaging, training state."""
+"""The trainer of all neural recipes: batches, optimiser, learning rates, early stopping, SWA, training state."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from umpteen.config import NetConfig
+from umpteen.config import TrainingConfig
 from umpteen.data.tokens import Tokens, endless_batches
 from umpteen.engine import Progress, silent
 from umpteen.neural.cuda_graphs import Inputs
-from umpteen.neural.device_rows import DeviceRows
 from umpteen.neural.encoder import Encoder
-from umpteen.neural.loop import Group, optimise, rate_at
+from umpteen.neural.loop import Group, lr_factor, optimise
 from umpteen.neural.micro_batches import MicroBatches, learning
 from umpteen.neural.training_state import State, TrainingState, under
+from umpteen.neural.truth import Truth, TruthTable
 from umpteen.store import Checkpoint
 
-_LEAST = 0.1  # eps of Adam, as a share of the gradient of one text that is completely wrong
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
+_FEWEST_HELD_OUT = 200  # texts; with fewer, none are held out
+_DEPTHS = (1, 3, 5)  # of the precisions that early stopping looks at
+
+
+class Trainable(Protocol):
+    """A module that the trainer can train."""
+
+    def loss(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth], *, is_whole: bool,
+        predicted: Truth | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Return the mean loss of some texts; ``is_whole`` says that they are a whole batch."""
+        ...
+
+    def set_lr(self, factor: float) -> None:
+        """Learn at this share of the learning rates; for what the optimiser does not train."""
+        ...
+
+    def step(self) -> None:
+        """Called after the backward pass of a batch; for what the optimiser does not train."""
+        ...
 
 
 class Report(NamedTuple):
@@ -38,120 +58,178 @@ class Report(NamedTuple):
 
 @dataclass
 class Trainer:
-    """Train a network in place.
+    """Train a module in place.
 
     Parameters
     ----------
-    net
-        Returns a loss for ids, mask and truth, as ``Cascade`` does.
+    module
+        What is trained, a ``torch.nn.Module`` with the methods of ``Trainable``.
     encoder
-        What the texts were tokenized for: device, precision and how much is done at a time.
+        What the texts were tokenized for: device, precision and the size of micro-batches.
+    tokens
+        All texts.
     truth
-        For each level, the nodes of every text.
-    reading
-        Parameters that turn texts into vectors and learn at ``rate``; the others learn at ``head_rate``. What needs no
-        gradient stays.
+        The true nodes of every text, for each level.
+    config
+        How it is trained.
+    readers
+        Parameters that read texts and learn at ``learning_rate``; the others learn at ``head_learning_rate``. What
+        needs no gradient stays as it is.
     stage
         The name under which progress is reported and the state is saved.
-    chosen
-        Where one level is trained below others, the nodes above (texts, beam) that are chosen for each text.
+    predicted
+        Where one level is trained below others, the nodes above that are predicted for each text.
+    rows
+        Numbers of the texts to train on; all without it.
+    quality
+        How good the module is on held-out texts; for early stopping.
     """
 
-    net: Any
+    module: Any
     encoder: Encoder
     tokens: Tokens
     truth: Sequence[sp.csr_matrix]
-    config: NetConfig
-    reading: Sequence[torch.nn.Parameter]
+    config: TrainingConfig
+    readers: Sequence[torch.nn.Parameter]
+    epochs: float
+    head_eps: float = Group.eps
     seed: int = 0
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
     stage: str = "training the network"
-    chosen: np.ndarray | None = None
+    predicted: sp.csr_matrix | None = None
+    rows: np.ndarray | None = None
+    quality: Callable[[], float] | None = None
     report: Report = field(default=Report(0, 0, 0.0))
 
     @property
-    def _state_name(self) -> str:
-        return self.stage.replace(" ", "-")
+    def state_name(self) -> str:
+        """The name of the training state in the checkpoint."""
+        return self.stage.replace(" ", "-").replace(",", "")
 
     @property
     def has_state(self) -> bool:
         """Whether the checkpoint has a state from which ``run`` would resume."""
-        return self.checkpoint is not None and self.checkpoint.has(self._state_name)
+        return self.checkpoint is not None and self.checkpoint.has(self.state_name)
 
-    def run(self) -> None:
-        """Train for all epochs."""
+    def run(self) -> Report:
+        """Train for all epochs, or until the quality no longer rises."""
         config, device = self.config, self.encoder.device
-        per_epoch = math.ceil(len(self.tokens) / config.batch_size)
-        n_steps = math.ceil(config.epochs * per_epoch)
+        rows = np.arange(len(self.tokens)) if self.rows is None else self.rows
+        per_epoch = math.ceil(len(rows) / config.batch_size)
+        n_steps = math.ceil(self.epochs * per_epoch)
         if not n_steps:
-            return
-        average = _Average(self.net, math.ceil(config.average_from * n_steps))
+            return self.report
+        average = _Average(self.module, math.ceil(config.swa_start * n_steps))
+        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, n_steps)
         backward = self._backward()
         state = TrainingState(
-            self.checkpoint, self._state_name, self.net, {"average": average, "pieces": backward},
+            self.checkpoint, self.state_name, self.module, {"average": average, "stop": stop, "batches": backward},
             per_epoch=per_epoch, n_steps=n_steps, device=device,
         )  # fmt: skip
-        with learning(self.net, device, self.seed):
+        batches = (rows[batch] for batch in endless_batches(self.tokens.lengths[rows], config.batch_size, self.seed))
+        with learning(self.module, device, self.seed):
             steps = optimise(
-                self._groups(), endless_batches(self.tokens.lengths, config.batch_size, self.seed), backward,
-                n_steps=n_steps, rate=lambda step: self._paced(step, n_steps), stage=self.stage,
-                progress=self.progress, after=average, saved=state,
+                self._groups(), batches, backward, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
+                stage=self.stage, progress=self.progress, after=lambda step: average(step) or stop(step), saved=state,
             )  # fmt: skip
-        average.apply()
+        stop.finish(has_changed=average.apply())
         self.report = Report(steps, backward.n_tokens, state.seconds)
+        return self.report
 
-    def _paced(self, step: int, n_steps: int) -> float:
-        factor = rate_at(step, n_steps, self.config.schedule, self.config.warmup)
-        self.net.pace(factor)
+    def _set_lr(self, step: int, n_steps: int) -> float:
+        factor = lr_factor(step, n_steps, self.config.lr_schedule, self.config.warmup)
+        self.module.set_lr(factor)
         return factor
 
     def _groups(self) -> list[Group]:
-        config, known = self.config, {id(parameter) for parameter in self.reading}
-        learners = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
+        config, known = self.config, {id(parameter) for parameter in self.readers}
+        learners = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        reading = [parameter for parameter in learners if id(parameter) in known]
         others = [parameter for parameter in learners if id(parameter) not in known]
         groups = [
-            Group([p for p in learners if id(p) in known], config.rate, config.weight_decay, config.clip),
-            Group(others, config.head_rate, config.head_decay, least=self._least),
+            Group(reading, config.learning_rate, config.weight_decay, config.max_grad_norm),
+            Group(others, config.head_learning_rate, config.head_weight_decay, eps=self.head_eps),
         ]
         return [group for group in groups if len(group.parameters)]
 
-    @property
-    def _least(self) -> float:
-        """The gradient that counts, for scorers of vectors: a share of that of one text which is all wrong."""
-        return Group.least if self.config.reader == "lstm" else _LEAST / self.config.batch_size
-
     def _backward(self) -> MicroBatches:
         """Return what adds the gradients of a batch."""
-        device, truth = self.encoder.device, [DeviceRows(matrix, self.encoder.device) for matrix in self.truth]
+        device = self.encoder.device
+        tables = [TruthTable(matrix, device) for matrix in self.truth]
+        predicted = None if self.predicted is None else TruthTable(self.predicted, device)
+        self._n_nodes = [table.n_nodes for table in ([] if predicted is None else [predicted]) + tables]
 
         def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
             share = torch.tensor(len(some) / len(rows), device=device)
-            chosen = None if self.chosen is None else torch.from_numpy(self.chosen[some].astype(np.int64)).to(device)
-            return share, chosen, *(rows_of.flags(some) for rows_of in truth)
+            truths = [table.of(some) for table in ([] if predicted is None else [predicted]) + tables]
+            return share, *(tensor for truth in truths for tensor in truth[:2])
 
         return MicroBatches(
             self.encoder, self.encoder.flat(self.tokens), self._work, inputs,
-            record=self.config.record, part=partial(self._work, is_whole=False), finish=self.net.step_tables,
+            cuda_graphs=self.config.cuda_graphs, part=partial(self._work, is_whole=False), finish=self.module.step,
         )  # fmt: skip
 
     def _work(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, chosen: torch.Tensor | None,
-        *right: torch.Tensor, is_whole: bool = True,
+        self, ids: torch.Tensor, mask: torch.Tensor | None, share: torch.Tensor, *tensors: torch.Tensor,
+        is_whole: bool = True,
     ) -> torch.Tensor:  # fmt: skip
         """Add the gradients of texts that are a share of a batch, or the whole of it."""
-        given = {} if chosen is None else {"chosen": chosen}
+        truths = [Truth(*tensors[2 * i : 2 * i + 2], n_nodes) for i, n_nodes in enumerate(self._n_nodes)]
+        predicted, truth = (None, truths) if self.predicted is None else (truths[0], truths[1:])
         with self.encoder.autocast():
-            loss = self.net.loss(ids, mask, right, is_whole=is_whole, **given) * share
+            loss = self.module.loss(ids, mask, truth, is_whole=is_whole, predicted=predicted) * share
         loss.backward()
+        if is_whole:
+            self.module.step()
         return loss.detach()
+
+
+class _EarlyStopping:
+    """Measure the quality after every epoch, keep the best state, and stop when it has not risen for some epochs.
+
+    A last epoch that is not whole counts, too.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, quality: Callable[[], float] | None, patience: int, per_epoch: int, n_steps: int
+    ):
+        self.module, self.quality, self.patience = module, quality, patience
+        self.per_epoch, self.n_steps = per_epoch, n_steps
+        self.best, self.waited, self.best_state = -1.0, 0, State()
+
+    def __call__(self, step: int) -> bool:
+        if self.quality is None or (step % self.per_epoch and step != self.n_steps):
+            return False
+        quality = self.quality()
+        if quality > self.best:
+            self.best, self.waited = quality, 0
+            self.best_state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
+            return False
+        self.waited += 1
+        return self.waited >= self.patience
+
+    def finish(self, *, has_changed: bool) -> None:
+        """Go back to the best state, unless the weights were averaged since and are better."""
+        if self.best_state and not (has_changed and self.quality() >= self.best):
+            self.module.load_state_dict(self.best_state)
+
+    def state(self) -> State:
+        """Return the best state so far, how good it is, and how long it has been the best."""
+        counts = {"best": torch.tensor(self.best, dtype=torch.float64), "waited": torch.tensor(self.waited)}
+        return counts | {f"best.{name}": tensor for name, tensor in self.best_state.items()}
+
+    def load_state(self, state: State) -> None:
+        """Go on from there."""
+        self.best, self.waited = float(state["best"]), int(state["waited"])
+        self.best_state = under(state, "best.")
 
 
 class _Average:
     """The mean of the weights over the last part of a training (SWA)."""
 
-    def __init__(self, net: torch.nn.Module, first: int):
-        self.net, self.first, self.n = net, first, 0
+    def __init__(self, module: torch.nn.Module, first: int):
+        self.module, self.first, self.n = module, first, 0
         self.mean: dict[str, torch.Tensor] = {}
 
     def __call__(self, step: int) -> bool:
@@ -165,25 +243,43 @@ class _Average:
                 self.mean[name].lerp_(tensor.float(), 1.0 / self.n)
         return False
 
-    def apply(self) -> None:
-        """Give the network the mean, if there is one."""
+    def apply(self) -> bool:
+        """Give the module the mean; return whether there is one."""
         for name, tensor in self._weights():
             if name in self.mean:
                 tensor.copy_(self.mean[name])
+        return bool(self.mean)
 
     def state(self) -> State:
-        """Return the mean, and of how many states it is one."""
+        """Return the mean, and the number of states that it is the mean of."""
         return {"n": torch.tensor(self.n), **{f"mean.{name}": tensor for name, tensor in self.mean.items()}}
 
-    def take_up(self, state: State) -> None:
+    def load_state(self, state: State) -> None:
         """Go on from such a mean."""
         self.n = int(state["n"])
         places = {name: tensor.device for name, tensor in self._weights()}
         self.mean = {name: tensor.to(places[name]) for name, tensor in under(state, "mean.").items()}
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what learns: parameters, and tables that step themselves."""
-        for name, tensor in itertools.chain(self.net.named_parameters(), self.net.named_buffers()):
+        """Yield what learns: parameters, and weights of heads that update themselves."""
+        for name, tensor in itertools.chain(self.module.named_parameters(), self.module.named_buffers()):
             is_table = not isinstance(tensor, torch.nn.Parameter) and name.rpartition(".")[2] in ("weight", "bias")
             if tensor.requires_grad or is_table:
                 yield name, tensor.detach()
+
+
+def hold_out(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the texts into those to train on and those for validation; none if they would be very few."""
+    n_held = int(fraction * n) if int(fraction * n) >= _FEWEST_HELD_OUT else 0
+    held = np.sort(np.random.default_rng(seed).permutation(n)[:n_held])
+    return np.setdiff1d(np.arange(n), held), held
+
+
+def mean_precision(top: np.ndarray, truth: sp.csr_matrix) -> float:
+    """Return the mean of the precisions at 1, 3 and 5 of the best nodes (texts, 5), −1 where there are fewer."""
+    rows = np.repeat(np.arange(len(top)), top.shape[1])
+    hits = np.asarray(truth[rows, top.ravel()] > 0).reshape(top.shape) & (top >= 0)
+    return float(np.mean([hits[:, :depth].sum(axis=1).mean() / depth for depth in _DEPTHS]))
+
+
+BEST = max(_DEPTHS)  # nodes of a text that ``mean_precision`` looks at

@@ -21,7 +21,7 @@ class Part(Protocol):
         """Return all that changes during training."""
         ...
 
-    def take_up(self, state: State) -> None:
+    def load_state(self, state: State) -> None:
         """Go on from such a state, which lies in the processor's memory."""
         ...
 
@@ -81,7 +81,7 @@ class TrainingState:
             torch.cuda.set_rng_state(arrays["random_cuda"], self.device)
         self.net.load_state_dict(under(arrays, "net."))
         for part, of_part in self.parts.items():
-            of_part.take_up(under(arrays, f"part.{part}."))
+            of_part.load_state(under(arrays, f"part.{part}."))
         states: dict[int, State] = {}
         for name, tensor in under(arrays, "optimiser.").items():
             number, _, what = name.partition(".")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import FinetuneConfig, NetConfig, TreeConfig
+from umpteen.config import NetworkConfig, TreeConfig
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import LANES, lazy
@@ -53,19 +53,19 @@ def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def resolutions(n_labels: int, config: FinetuneConfig) -> tuple[int, ...]:
+def resolutions(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
     """Return how many nodes each resolution has, coarse to fine; the last are the labels if they are few enough.
 
     Examples
     --------
-    >>> resolutions(4_193, FinetuneConfig())
+    >>> resolutions(4_193, NetworkConfig(branching=64))
     (65, 4193)
-    >>> resolutions(670_091, FinetuneConfig(branching=32))
+    >>> resolutions(670_091, NetworkConfig(branching=32))
     (32, 1024, 32768)
-    >>> resolutions(4_193, FinetuneConfig(cluster=16, branching=1_024))
+    >>> resolutions(4_193, NetworkConfig(labels_per_cluster=16, branching=1_024))
     (263,)
     """
-    finest = min(-(-n_labels // config.cluster), config.max_nodes)
+    finest = min(-(-n_labels // config.labels_per_cluster), config.max_nodes)
     if config.levels:
         above = tuple(size for size in config.levels if size < n_labels)
         return (*above, n_labels) if n_labels <= config.max_nodes else above
@@ -73,23 +73,24 @@ def resolutions(n_labels: int, config: FinetuneConfig) -> tuple[int, ...]:
     return tuple(math.ceil(finest ** ((level + 1) / depth) - 1e-6) for level in range(depth))
 
 
-def network_levels(n_labels: int, config: NetConfig) -> tuple[int, ...]:
+def network_levels(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
     """Return how many nodes each level of a network has, coarse to fine; the last are the labels.
 
     Examples
     --------
-    >>> network_levels(30_938, NetConfig(depth=3))
+    >>> network_levels(30_938, NetworkConfig(depth=3))
     (512, 4096, 30938)
-    >>> network_levels(670_091, NetConfig(depth=4))
+    >>> network_levels(670_091, NetworkConfig(depth=4))
     (1024, 8192, 65536, 670091)
-    >>> network_levels(4_271, NetConfig(depth=2, few_labels=30_000))
+    >>> network_levels(4_271, NetworkConfig(depth=2, few_labels=30_000))
     (4271,)
     """
-    if config.kind == "full" or (not config.levels and n_labels <= config.few_labels):
+    if config.head == "full" or (not config.levels and n_labels <= config.few_labels):
         return (n_labels,)
     if config.levels:
         return (*(size for size in config.levels if 2 * size <= n_labels), n_labels)
-    wanted = (n_labels / config.branching**above for above in range(config.depth - 1, 0, -1))
+    depth = config.depth or max(1, math.ceil(math.log(max(n_labels, 2)) / math.log(config.branching) - 0.25))
+    wanted = (n_labels / config.branching**above for above in range(depth - 1, 0, -1))
     sizes = dict.fromkeys(2 ** round(math.log2(size)) for size in wanted if size > 2)
     return (*(size for size in sizes if size < n_labels), n_labels)
 

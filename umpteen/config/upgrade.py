@@ -1,0 +1,86 @@
+"""Settings, and arrays of networks, of earlier formats under the names they have now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Old group and name of a setting: its name now. What is not here kept its name.
+_FORMAT_1 = {
+    "encoder": {"tokens": "encoder.max_length"},
+    "finetune": {
+        "levels": "network.levels", "branching": "network.branching", "cluster": "network.labels_per_cluster",
+        "max_nodes": "network.max_nodes", "dropout": "network.dropout", "negatives_beam": "network.beam",
+        "epochs": "training.epochs", "batch_size": "training.batch_size", "rate": "training.learning_rate",
+        "head_rate": "training.head_learning_rate", "warmup": "training.warmup",
+        "weight_decay": "training.weight_decay", "clip": "training.max_grad_norm", "loss": "training.loss",
+        "negatives": "training.negatives", "relevance": "training.relevance", "alpha": "training.alpha",
+        "bootstrap": "training.init", "bootstrap_cost": "training.init_cost",
+        "held_out": "training.validation_fraction", "patience": "training.patience",
+        "record": "training.cuda_graphs", "recompute": "encoder.gradient_checkpointing",
+    },
+    "net": {
+        "kind": "network.head", "reader": "network.reader", "hidden": "network.hidden", "levels": "network.levels",
+        "depth": "network.depth", "branching": "network.branching", "few_labels": "network.few_labels",
+        "pooling": "network.pooling", "dropout": "network.dropout", "bottleneck": "network.bottleneck",
+        "by_row": "network.sparse_update_from", "beam": "network.beam", "score": "network.score",
+        "order": "training.order", "epochs": "training.epochs", "batch_size": "training.batch_size",
+        "begin": "training.init", "rate": "training.learning_rate", "head_rate": "training.head_learning_rate",
+        "schedule": "training.lr_schedule", "warmup": "training.warmup", "weight_decay": "training.weight_decay",
+        "head_decay": "training.head_weight_decay", "clip": "training.max_grad_norm",
+        "average_from": "training.swa_start", "record": "training.cuda_graphs",
+    },
+}  # fmt: skip
+_VALUES = {
+    "network.head": {"cascade": "tree"},
+    "training.order": {"at-once": "joint", "one-reader": "shared-reader"},
+    "training.init": {"texts": "lda", "shares": "prior", True: "newton", False: "random"},
+}
+_ARRAYS = (
+    (r"^(weight|bias)$", r"heads.0.\1"), (r"^standard\.", "heads.0.whitening."), (r"^scorers\.", "heads."),
+    (r"\.standard\.", ".whitening."), (r"\.whitening\.centre$", ".whitening.mean"),
+    (r"\.whitening\.turn$", ".whitening.matrix"), (r"\.narrow\.", ".bottleneck."), (r"\.onward\.", ".forward_lstm."),
+    (r"\.back\.", ".backward_lstm."),
+)  # fmt: skip
+_LISTS = ("network.dropout", "network.beam", "training.epochs")  # single numbers before
+
+
+def from_format_1(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename the settings of a model of format 1; anything that is no setting is left for others to refuse."""
+    settings = config.get("settings")
+    if not isinstance(settings, dict):
+        return dict(config)
+    found: dict[str, Any] = {}
+    for group, values in settings.items():
+        if group not in _FORMAT_1 or not isinstance(values, dict):
+            found[group] = {**found[group], **values} if isinstance(found.get(group), dict) else values
+            continue
+        for name, value in values.items():
+            new_group, _, new_name = _FORMAT_1[group].get(name, f"{group}.{name}").partition(".")
+            found.setdefault(new_group, {})[new_name] = _value(f"{new_group}.{new_name}", value)
+    if "finetune" in settings:
+        found.setdefault("network", {})["depth"] = 0
+        found.setdefault("training", {})["order"] = "coarse-to-fine"
+    meta = config.get("meta")
+    return {**config, "settings": found, "meta": {**meta, "arrays": 1} if isinstance(meta, dict) else meta}
+
+
+def _value(name: str, value: Any) -> Any:
+    """Return a value as it is written now."""
+    if name in _LISTS and isinstance(value, (int, float)):
+        return [value]
+    return _VALUES.get(name, {}).get(value, value) if isinstance(value, (str, bool)) else value
+
+
+def array_from_format_1(name: str) -> str:
+    """Return the name of a network's array.
+
+    Examples
+    --------
+    >>> array_from_format_1("scorers.1.standard.turn"), array_from_format_1("weight")
+    ('heads.1.whitening.matrix', 'heads.0.weight')
+    """
+    for pattern, replacement in _ARRAYS:
+        name = re.sub(pattern, replacement, name)
+    return name
