@@ -30,7 +30,8 @@ def load_demo(split: str = "train") -> Dataset:
 
     Examples
     --------
-    >>> train = load_demo()  # doctest: +SKIP
+    >>> load_demo()
+    Dataset(demo: 14,217 rows, texts, 537 labels)
     """
     from importlib import resources
 

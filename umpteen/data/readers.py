@@ -74,8 +74,15 @@ def read(
 
     Examples
     --------
-    >>> train = read("corpus")                              # doctest: +SKIP
-    >>> test = read("corpus", "test", labels=train.labels)  # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.jsonl").write_text('{"text": "red apple", "labels": ["red", "fruit"]}')
+    ...     _ = Path(folder, "test.jsonl").write_text('{"text": "green pear", "labels": ["fruit"]}')
+    ...     train = read(folder)
+    ...     test = read(folder, "test", labels=train.labels)
+    >>> train.labels.names(), test.Y.toarray().tolist()
+    (['fruit', 'red'], [[1.0, 0.0]])
     """
     if n_rows is not None and n_rows < 1:
         raise BadInput(f"n_rows must be at least 1, but is {n_rows}")
