@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import umpteen
+from umpteen.config import ModelConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "umpteen"
@@ -140,27 +141,43 @@ def test_every_module_says_what_it_is(name: str) -> None:
 
 # Documentation that runs
 
-
-@pytest.mark.parametrize("name", MODULES)
-def test_docstring_examples(name: str) -> None:
-    if name.endswith("__main__"):
-        pytest.skip("runs the command")
-    result = doctest.testmod(_import(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    assert result.failed == 0
-
-
-BLOCK = re.compile(r"^```\w*\n(>>> .*?)^```", re.DOTALL | re.MULTILINE)
+EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
+SESSION = re.compile(r"^```\w*\n(>>> .*?)^```", re.DOTALL | re.MULTILINE)
+PLAIN = re.compile(r"^```python\n(?!>>> )(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=relative)
+def n_examples(path: Path) -> int:
+    return len(EXAMPLE.findall(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if n_examples(path)], ids=relative)
+def test_docstring_examples(path: Path) -> None:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    result = doctest.testmod(_import(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert result.failed == 0
+    assert result.attempted == n_examples(path), "an example is written where doctest does not look"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if n_examples(path)], ids=relative)
 def test_examples_in_the_docs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "\n".join(BLOCK.findall(path.read_text()))  # a page is one session
+    text = "\n".join(SESSION.findall(path.read_text(encoding="utf-8")))  # a page is one session
     test = doctest.DocTestParser().get_doctest(text, {}, relative(path), relative(path), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     runner.run(test)
     assert runner.failures == 0
+    assert runner.tries == n_examples(path), "an example is not at the beginning of a block"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if PLAIN.search(path.read_text("utf-8"))], ids=relative)
+def test_code_in_the_docs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks without answers run as well; each makes a model, and its settings are checked if it is not trained."""
+    monkeypatch.chdir(tmp_path)
+    for block in PLAIN.findall(path.read_text(encoding="utf-8")):
+        names = {"umpteen": umpteen}
+        exec(compile(block, relative(path), "exec"), names)
+        assert isinstance(names["model"].config, ModelConfig)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
