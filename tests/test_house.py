@@ -212,8 +212,18 @@ def test_no_assert_no_print_no_pickle(path: Path) -> None:
             assert not names & {"pickle", "joblib", "dill"}, f"{place}: models are not pickled"
 
 
-def test_names_of_files_are_nouns_of_the_field() -> None:
-    assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "common", "misc"}
+# Words that say nothing about what a file holds
+VAGUE = {
+    "common", "core", "general", "helper", "helpers", "lib", "misc", "shared", "stuff", "tools", "util", "utils",
+    "utilities", "various",
+}  # fmt: skip
+
+
+def test_names_of_files_say_what_they_hold() -> None:
+    beside = [path for folder in ("benchmarks", "scripts", "examples") for path in (ROOT / folder).glob("*.py")]
+    for path in (*SOURCES, *beside, *(ROOT / "tests").rglob("*.py")):
+        words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in part.split("_")}
+        assert not words & VAGUE, f"{relative(path)}: name it after what it holds"
 
 
 # The wheel
