@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +36,13 @@ LINEAR = [name for name in RECIPES if name not in NEURAL]
 needs_torch = pytest.mark.skipif(
     not (find_spec("torch") and find_spec("transformers")), reason="torch is not installed"
 )
-ALL = [*LINEAR, *(pytest.param(name, marks=needs_torch) for name in NEURAL)]
+RANKED = [name for name in RECIPES if name not in NETS or RECIPES[name].defaults().ranker]  # by linear scorers
+FLAT = ("dismec", "full", "xml-cnn")  # without clusters of labels
+
+
+def params(names: Iterable[str]) -> list[Any]:
+    """Return recipes as parameters of a test; those that need torch are skipped where it is not installed."""
+    return [pytest.param(name, marks=[] if name in LINEAR else needs_torch) for name in names]
 
 
 LEARN_OTHERWISE = {
@@ -139,7 +145,7 @@ def brief(small: Callable[..., Model]) -> Callable[..., Model]:
     return lambda recipe, **settings: small(recipe, **(BRIEFLY if recipe in NETS else {}), **settings)
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=params([*LINEAR, *NEURAL]))
 def recipe(request: pytest.FixtureRequest) -> str:
     """Every recipe in turn."""
     return request.param

@@ -17,7 +17,7 @@ from umpteen import LabelTree
 from umpteen.models import RECIPES, Model
 from umpteen.shortlist import TopK
 
-from .conftest import LINEAR, N_LABELS, NETS, SMALL, Made, make
+from .conftest import FLAT, LINEAR, N_LABELS, N_TOPICS, NETS, RANKED, SMALL, Made, make, params
 
 Fitted = Callable[[str], Model]
 Small = Callable[..., Model]
@@ -296,11 +296,16 @@ def test_a_saved_model_answers_the_same(
     )
 
 
-@pytest.mark.parametrize("weights", ["float32", "float16", "int8"])
-def test_every_precision_survives_the_disk(recipe: str, brief: Small, made: Made, tmp_path: Path, weights: str) -> None:
+@pytest.mark.parametrize(("weights", "bits"), [("float32", 32), ("float16", 16), ("int8", 8)])
+@pytest.mark.parametrize("recipe", params(RANKED))
+def test_every_precision_survives_the_disk(
+    recipe: str, brief: Small, made: Made, tmp_path: Path, weights: str, bits: int
+) -> None:
     model = brief(recipe, **{"store.weights": weights}).fit(made.texts, made.lists)
-    same(model.topk(made.texts, 5), _reopened(model, tmp_path).topk(made.texts, 5))
-    assert recipe in NETS or model.evaluate(made.texts, made.lists)["P@1"] > FLOOR[recipe]
+    opened = _reopened(model, tmp_path)
+    assert {8 * head.arrays["codes"].itemsize for head in opened.heads_} == {bits}
+    same(model.topk(made.texts, 5), opened.topk(made.texts, 5))
+    assert opened.evaluate(made.texts, made.lists)["P@1"] > FLOOR[recipe]
 
 
 def test_a_saved_model_saves_the_same_bytes(recipe: str, fitted: Fitted, tmp_path: Path, files: Files) -> None:
@@ -351,10 +356,16 @@ def test_a_given_tree_is_used(recipe: str, small: Small, made: Made, held_out: M
     same(model.topk(held_out.texts, 5), _reopened(model, tmp_path).topk(held_out.texts, 5))
 
 
+@pytest.mark.parametrize("recipe", params(name for name in RECIPES if name not in FLAT))
 def test_label_names_can_shape_the_tree(recipe: str, small: Small, made: Made) -> None:
-    for vectors in ("names", "both"):
-        model = small(recipe, **{"tree.vectors": vectors}).fit(made.texts, made.lists)
-        assert model.evaluate(made.texts, made.lists)["P@1"] > FLOOR[recipe]
+    names = [f"topic{label % N_TOPICS} key{label}x0" for label in range(N_LABELS)]  # words of texts, another topic
+    orders = []
+    for vectors in ("pifa", "names", "both"):
+        model = small(recipe, **{"tree.vectors": vectors}).fit(made.texts, made.Y, label_names=names)
+        assert model.evaluate(made.texts, made.Y)["P@1"] > FLOOR[recipe]
+        tree = model.neural_.net.tree if recipe in NETS else model.heads_[0].tree
+        orders.append(tree.order.tolist())
+    assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
 def test_describe_says_what_differs(recipe: str, fitted: Fitted) -> None:
@@ -363,7 +374,7 @@ def test_describe_says_what_differs(recipe: str, fitted: Fitted) -> None:
     assert facts["labels"] == N_LABELS
     assert facts["settings"]["tree.leaf_size"] == SMALL["tree.leaf_size"]
     assert facts["levels"][-1] == N_LABELS
-    assert (len(facts["levels"]) > 1) == (recipe not in ("dismec", "full", "xml-cnn"))
+    assert (len(facts["levels"]) > 1) == (recipe not in FLAT)
     assert facts["weights"] > 0
 
 
