@@ -64,7 +64,8 @@ for recipe in LINEAR:
 after = compiled()
 new = {name: sorted(set(after[name]) - set(before[name])) for name in after}
 new = {name: kinds for name, kinds in new.items() if kinds}
-print(json.dumps({"new": new, "reports": reports, "with_torch": with_torch}))
+used = [name for name in before if before[name]]
+print(json.dumps({"new": new, "used": used, "reports": reports, "with_torch": with_torch}))
 """
 
 # Models of 700 labels, in trees with fewer and with more than 256 leaves and without a tree, for each precision
@@ -144,6 +145,8 @@ def encoder(request: pytest.FixtureRequest) -> str:
 
 def test_warmup_compiles_everything(encoder: str) -> None:
     result = json.loads(run(COMPILED, EVERYTHING, arguments=[encoder]))
+    kernels = {"text.count_texts", "cluster.halve", "solve.solve", "score.search", "batch.score_chunks"}
+    assert kernels <= set(result["used"])
     assert result["new"] == {}
     assert not result["with_torch"]  # compiling for a recipe with an encoder needs none
     assert result["reports"][0][0] == 0
