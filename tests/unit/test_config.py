@@ -28,7 +28,7 @@ from umpteen.config import (
     to_dict,
     update,
 )
-from umpteen.errors import BadConfig, MissingExtra, NotFitted, UmpteenError, nearest
+from umpteen.errors import BadConfig, MissingExtra, UmpteenError, nearest
 
 NOUNS = {
     "tfidf": TfidfConfig,
@@ -298,11 +298,6 @@ def test_nearest_names_one_word_or_none():
     assert nearest("brnching", ["depth", "branching"]) == "; did you mean 'branching'?"
     assert nearest("zzz", ["depth", "branching"]) == ""
     assert nearest("zzz", []) == ""
-
-
-def test_not_fitted_can_be_caught_as_an_attribute_error():
-    with pytest.raises(AttributeError, match="train first"):
-        raise NotFitted("train first")
 
 
 @pytest.mark.parametrize(
