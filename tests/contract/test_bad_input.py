@@ -14,10 +14,9 @@ import pytest
 import scipy.sparse as sp
 
 import umpteen
-from umpteen import LabelTree, XRLinear, XRTransformer
+from umpteen import LabelTree, XRLinear, XRTransformer, store
 from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
 from umpteen.models import RECIPES, Model, create
-from umpteen.store import SaveFailed
 
 from .conftest import FLAT, LINEAR, N_LABELS, Made, params
 
@@ -515,20 +514,24 @@ def test_a_truncated_file_of_an_encoder_is_named(fitted: Fitted, tmp_path: Path,
         umpteen.load(tmp_path / "m")
 
 
-def test_what_is_verified_can_be_chosen(fitted: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_verified_can_be_chosen(fitted: Fitted, tmp_path: Path) -> None:
     fitted("xr-linear").save(tmp_path / "m")
-    looked: list[Any] = []
-    monkeypatch.setattr("umpteen.models.folder._check_arrays", looked.append)
-    for verify, n_looks in (("none", 0), ("arrays", 1), ("full", 2)):
-        umpteen.load(tmp_path / "m", verify=verify)
-        XRLinear.load(tmp_path / "m", verify="none")
-        assert len(looked) == n_looks
     victim = next((tmp_path / "m").glob("tree-0-*"))
-    content = victim.read_bytes()
-    victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    sound = victim.read_bytes()
+    for verify in ("none", "arrays", "full"):
+        umpteen.load(tmp_path / "m", verify=verify)
+    victim.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))  # one bit
     umpteen.load(tmp_path / "m", verify="none")
     with pytest.raises(BadModelFile, match="its content has changed since it was saved"):
         umpteen.load(tmp_path / "m", verify="full")
+    victim.write_bytes(sound)
+    arrays = store.load_tensors(victim, mmap=False)
+    arrays["local"][0] = 255  # a node beyond those of its level
+    store.save_tensors(victim, arrays)
+    for opened in (umpteen.load, XRLinear.load):
+        opened(tmp_path / "m", verify="none")
+        with pytest.raises(BadModelFile, match="the weights of tree 0 are damaged: 'local' names nodes beyond"):
+            opened(tmp_path / "m")
     with pytest.raises(BadInput, match="verify must be one of none, arrays, full, but is 'ful'; did you mean 'full'"):
         umpteen.load(tmp_path / "m", verify="ful")
 
@@ -560,7 +563,7 @@ def test_a_full_disk_keeps_the_old_model(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(SaveFailed, match="No space left on device; what was there before is unchanged"):
+    with pytest.raises(store.SaveFailed, match="No space left on device; what was there before is unchanged"):
         fitted("parabel").save(tmp_path / "m")
     monkeypatch.undo()
     assert files(tmp_path / "m") == before

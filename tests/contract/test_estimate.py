@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,8 @@ import scipy.sparse as sp
 from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
-from umpteen.models.estimate import Estimate, Size, _ranking, _size_of_encoder
+from umpteen.models.estimate import Estimate
+from umpteen.models.gpu_memory import Encoder, footprint, scorers, table_size, vector_width
 from umpteen.tree import LabelTree
 
 from .conftest import LINEAR, N_LABELS, Made
@@ -24,6 +26,11 @@ WORDLESS = ("lightxml", "full", "attentionxml", "xml-cnn")  # have neither clust
 
 def estimate(recipe: str, X: Any, Y: Any, **settings: Any) -> Estimate:
     return create(recipe, {"threads": 1, **settings}).estimate(X, Y)
+
+
+def size_of(encoder_folder: Path) -> Encoder:
+    facts = json.loads((encoder_folder / "config.json").read_text())
+    return Encoder(facts["num_hidden_layers"], facts["hidden_size"], facts["vocab_size"])
 
 
 def test_positive_and_in_words(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
@@ -97,17 +104,6 @@ def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: floa
     assert memory_mb / 3 < found.memory_mb < memory_mb * 3
 
 
-def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
-    size = Size(n_features=1_000, n_nonzeros=10_000, n_bytes=0.0)
-    configs = [
-        create("xr-transformer", {"threads": 1, "encoder.name": "some/model", "features": features}).config
-        for features in ("tfidf", "both")
-    ]
-    words, both = (_ranking(size, 1_000, 50, 2.0, config) for config in configs)
-    assert both.seconds > 3 * words.seconds  # 768 numbers more
-    assert both.n_bytes - words.n_bytes >= 2 * 4 * 768 * 1_000
-
-
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
@@ -122,8 +118,6 @@ def test_a_ranker_sees_the_vector_of_a_text_beside_its_words() -> None:
 def test_the_width_of_vectors_is_that_of_the_network(
     recipe: str, settings: dict[str, Any], made: Made, encoder_folder: Path
 ) -> None:
-    from umpteen.models.gpu_memory import table_size, vector_width
-
     settings = settings | {
         "training.epochs": 0.0,
         "encoder.name": str(encoder_folder),
@@ -132,7 +126,7 @@ def test_the_width_of_vectors_is_that_of_the_network(
     }
     model = create(recipe, settings).fit(made.texts, made.lists)
     network = model.neural_.net.get()
-    encoder = _size_of_encoder(model.config.encoder)
+    encoder = size_of(encoder_folder)
     assert vector_width(encoder, model.config_) == network.module.reader.widths[-1]
     tables = [head.weight for head in network.module.heads]
     assert table_size(encoder, len(model.labels_), model.config_) == sum(table.numel() for table in tables)
@@ -140,8 +134,6 @@ def test_the_width_of_vectors_is_that_of_the_network(
 
 @pytest.mark.parametrize(("pooling", "n_states"), [("mean", 1), ("mean@6+12", 13)])
 def test_states_that_are_read_at_the_end_are_counted(made: Made, pooling: str, n_states: int) -> None:
-    from umpteen.models.gpu_memory import Encoder, footprint
-
     settings = {"network.pooling": pooling, "network.head": "full", "training.init": "lda", "training.batch_size": 1}
     config = create("full", settings | {"encoder.name": "some/model"}).config
     found = footprint(Encoder(12, 384), 1_000_000, 2, config, "cuda")
@@ -157,6 +149,17 @@ def on_cpu(made: Made, **settings: Any) -> Estimate:
     changed = {key.replace("__", "."): value for key, value in settings.items()}
     usual = {"encoder.device": "cpu", "encoder.name": "some/model"}
     return estimate("xr-transformer", words, made.Y, **usual | changed)
+
+
+def test_a_ranker_sees_the_vector_of_a_text_beside_its_words(made: Made) -> None:
+    def of_one_tree(features: str) -> tuple[float, float]:
+        """Return the seconds and megabytes of a second tree; the encoder is trained once for both."""
+        one, two = (on_cpu(made, features=features, trees=n) for n in (1, 2))
+        return two.seconds - one.seconds, two.memory_mb - one.memory_mb
+
+    (words_s, words_mb), (both_s, both_mb) = map(of_one_tree, ("tfidf", "both"))
+    assert both_s > 2 * words_s  # 768 numbers more
+    assert both_mb - words_mb >= 768 * N_LABELS / 1e6  # at least a byte for each weight of them
 
 
 def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
@@ -222,9 +225,9 @@ def test_wrong_data_is_refused_here_too(made: Made) -> None:
     assert estimate("xr-transformer", [], np.zeros((0, 2))).seconds == 0
 
 
-def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("umpteen.models.estimate._device", lambda config: "cuda")
-    found = create("lightxml", {"encoder.name": str(encoder_folder)}).estimate(made.texts, made.lists)
+def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path) -> None:
+    settings = {"encoder.name": str(encoder_folder), "encoder.device": "cuda"}
+    found = create("lightxml", settings).estimate(made.texts, made.lists)
     assert found.gpu_mb > 0
     assert f"and {found.gpu_mb:,.0f} MB on the GPU" in str(found)
 
@@ -233,8 +236,7 @@ def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, monkeyp
 @pytest.mark.parametrize("recipe", ["lightxml", "cascadexml"])
 def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int, encoder_folder: Path) -> None:
     """Weights, gradients and an optimiser's two averages, or weights and one number a row."""
-    from umpteen.models.gpu_memory import scorers
-    from umpteen.neural.encoder import Encoder
+    from umpteen.neural.encoder import Encoder as Loaded
     from umpteen.neural.network import Network
 
     settings = {
@@ -244,10 +246,10 @@ def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int,
         "training.batch_size": 1,
     }
     model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.max_length": 16})
-    encoder = Encoder.load(model.config.encoder)
+    encoder = Loaded.load(model.config.encoder)
     tree = LabelTree.from_groups([list(range(i, i + 10)) for i in range(0, N_LABELS, 10)])
     network = Network(encoder, tree, model.config)
     tables = [head.weight for head in network.module.heads]
     each = [16 * table.numel() if table.requires_grad else 4 * table.numel() + 8 * len(table) for table in tables]
-    found = scorers(_size_of_encoder(model.config.encoder), N_LABELS, model.config)
+    found = scorers(size_of(encoder_folder), N_LABELS, model.config)
     assert sum(each) <= found < 2.0 * sum(each) + 50_000  # beside them, what is gathered for a text
