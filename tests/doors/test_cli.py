@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shlex
 import shutil
@@ -795,7 +796,7 @@ def test_propensities_come_from_the_rows_that_the_model_was_trained_on(
     path.write_text("apple pear\tfruit\n")
     assert json.loads(run("evaluate", model, path, "--json", "--propensity", "0.55,1.5").stdout)["PSP@1"] == 100
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark.measure_job)
     words = ["--rows", "13", "--quiet", *SMALL]
     (row,) = json.loads(run("bench", data, "--recipes", "xr-linear", "--json", *words).stdout)
     assert run("train", data, "-o", tmp_path / "m", *words).exit_code == 0
@@ -838,7 +839,7 @@ def test_evaluate_and_bench_tell_the_share_of_labels_that_training_never_saw(
     assert "50 % of the labels" in result.stderr
     assert "unseen labels │ 50.00" in run("evaluate", model, folder).stdout
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark._measure_job)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark.measure_job)
     benched = run("bench", folder, "--recipes", "xr-linear", "--json", *SMALL)  # the vocabulary has it, no row does
     assert json.loads(benched.stdout)[0]["unseen_labels"] == 50
     assert "50 % of the labels" in benched.stderr
@@ -982,7 +983,7 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
 ) -> None:
     import umpteen.cli.benchmark
     import umpteen.models
-    from umpteen.cli.benchmark import _measure_job, own_settings
+    from umpteen.cli.benchmark import measure_job, own_settings
     from umpteen.cli.inspection import recipe_names
 
     assert recipe_names(None) == ["xr-linear", "parabel", "bonsai", "plt", "dismec"]  # none of them needs torch
@@ -993,7 +994,7 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
     words = ["--recipes", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", *LEARN]
     has_gpu = import_module("torch").cuda.is_available()
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", _measure_job)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", measure_job)
     result = run("bench", data, *words, "--json", "--quiet")
     assert result.exit_code == 0, result.output
     (row,) = json.loads(result.stdout)
@@ -1026,10 +1027,10 @@ def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
 ) -> None:
     import umpteen.cli.benchmark
     import umpteen.models
-    from umpteen.cli.benchmark import _measure_job
+    from umpteen.cli.benchmark import measure_job
 
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
-    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", _measure_job)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", measure_job)
     words = [
         "--encoder",
         encoder_folder,
@@ -1068,7 +1069,7 @@ def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: 
     def measured(job: benchmark.Job) -> dict[str, Any]:
         if job.recipe == "plt":
             raise benchmark.BenchFailed("the disk is full")
-        return benchmark._measure_job(job)
+        return benchmark.measure_job(job)
 
     monkeypatch.setattr(benchmark, "in_own_process", measured)
     result = run("bench", data, "--recipes", "xr-linear,plt,bonsai", "--json", "--quiet", *SMALL)
@@ -1077,16 +1078,19 @@ def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: 
     assert [row["recipe"] for row in json.loads(result.stdout)] == ["xr-linear"]
 
 
-def test_bench_tells_a_fault_of_its_own_from_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_tells_a_fault_of_its_own_from_want_of_memory(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from umpteen.cli import benchmark
 
-    sent: list[Any] = []
-    monkeypatch.setattr(benchmark.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(benchmark, "_measure_job", lambda job: 1 / 0)
-    job = benchmark.Job("data", "full", 1, {}, None, "test", quiet=True)
-    benchmark._answer(job, type("Sender", (), {"send": lambda self, answer: sent.append(answer)})())
-    assert str(sent[0]) == "training 'full' failed: ZeroDivisionError: division by zero"
-    assert isinstance(sent[0], benchmark.BenchFailed)
+    job = benchmark.Job(str(data), "plt", 1, {}, None, "test", quiet=True)
+    with pytest.raises(benchmark.BenchFailed, match=r"^training 'plt' failed: TypeError: "):
+        benchmark.in_own_process(replace(job, n_rows="ten"))
+    assert "Traceback" in capfd.readouterr().err
+    before = multiprocessing.active_children()
+    with benchmark.Running(job) as running:
+        (process,) = set(multiprocessing.active_children()) - set(before)
+        process.kill()
+        with pytest.raises(benchmark.BenchFailed, match="the process that trained 'plt' died, most likely for want of"):
+            running.result()
 
 
 def test_bench_goes_on_where_it_was_and_lets_models_vote(
@@ -1094,13 +1098,13 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
 ) -> None:
     import umpteen.cli.benchmark
     import umpteen.models
-    from umpteen.cli.benchmark import _measure_job
+    from umpteen.cli.benchmark import measure_job
 
     trained = []
 
     def watched(job: Any) -> Any:
         trained.append((job.recipe, job.n_members, job.settings, job.split))
-        return _measure_job(job)
+        return measure_job(job)
 
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
     monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", watched)

@@ -306,7 +306,7 @@ def _answer(job: Job, sender: Connection) -> None:
     """Send the measurements, or what is wrong with the data, to the process that waits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that waits is interrupted and ends this one
     try:
-        sender.send(_measure_job(job))
+        sender.send(measure_job(job))
     except (BadInput, BadConfig) as error:
         sender.send(BadInput(str(error)))
     except UmpteenError as error:
@@ -316,7 +316,8 @@ def _answer(job: Job, sender: Connection) -> None:
         sender.send(BenchFailed(f"training '{job.recipe}' failed: {type(error).__name__}: {error}"))
 
 
-def _measure_job(job: Job) -> dict[str, Any]:
+def measure_job(job: Job) -> dict[str, Any]:
+    """Read the data, train the models of a job and return their figures, in this process."""
     from umpteen.models import create, warmup
 
     terminal = Terminal(quiet=job.quiet)
