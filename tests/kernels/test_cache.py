@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +18,18 @@ from umpteen.kernels import cache
 from umpteen.kernels.cache import Places
 
 ROOT = Path(__file__).parents[2]
+Private = Callable[[Path], Path | None]
 
 # Calls one kernel that calls another; says which were compiled and where they would be kept.
 SCRIPT = """
-import json, logging, sys
+import json, logging, os, sys
 from pathlib import Path
 import numpy as np
 from umpteen.kernels import cache
 from umpteen.kernels.compiling import on_compile
-if sys.argv[1] == "read-only":
-    cache._can_write = lambda folder: Path(sys.argv[2]) not in (folder, *folder.parents)
+if sys.argv[1] == "read-only":  # as for somebody else than the administrator, who may write anywhere
+    access, site = os.access, Path(sys.argv[2])
+    os.access = lambda path, *rest: site not in (Path(path), *Path(path).parents) and access(path, *rest)
 compiled, notes = [], []
 handler = logging.Handler()
 handler.emit = lambda record: notes.append(record.getMessage())
@@ -177,40 +180,57 @@ def test_a_payload_that_numba_cannot_use_is_compiled_again(installed: Path) -> N
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Choose places anew, as if the installation were read-only."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    can_write = cache._can_write
-    inside = Path(cache.__file__).parent
-    monkeypatch.setattr(cache, "_can_write", lambda folder: folder.parent != inside and can_write(folder))
+    access, inside = os.access, Path(cache.__file__).parent
+
+    def not_inside(path: str | Path, *rest: Any, **more: Any) -> bool:
+        return inside not in (Path(path), Path(path).parent) and access(path, *rest, **more)
+
+    monkeypatch.setattr(os, "access", not_inside)
     cache.places.cache_clear()
     yield monkeypatch
     cache.places.cache_clear()
 
 
-def private(home: Path) -> Path | None:
-    return cache._private_folder(home, "kernels-x")
+@pytest.fixture
+def private(fresh: pytest.MonkeyPatch) -> Private:
+    """Return where kernels are written if a folder is the user's cache folder."""
+
+    def chosen(home: Path) -> Path | None:
+        fresh.setenv("XDG_CACHE_HOME", str(home))
+        cache.places.cache_clear()
+        return cache.places().write
+
+    return chosen
+
+
+def folders_of(home: Path) -> dict[str, Path]:
+    """Return the folders that others must not be able to write to."""
+    own = home / "umpteen"
+    return {"home": home, "umpteen": own, "kernels": own / f"kernels-{cache.stamp()[:16]}"}
 
 
 posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners")
 
 
 @posix
-def test_a_private_folder_is_made_for_the_user_alone(tmp_path: Path) -> None:
+def test_a_private_folder_is_made_for_the_user_alone(private: Private, tmp_path: Path) -> None:
     home = tmp_path / "home" / ".cache"
     folder = private(home)
-    assert folder == home.resolve() / "umpteen" / "kernels-x"
-    for place in (home, home / "umpteen", folder):
+    assert folder == folders_of(home.resolve())["kernels"]
+    for place in folders_of(home).values():
         assert place.stat().st_mode & 0o777 == 0o700
     assert private(home) == folder
 
 
 @posix
-@pytest.mark.parametrize("loose", ["home", "umpteen", "kernels-x"])
+@pytest.mark.parametrize("loose", ["home", "umpteen", "kernels"])
 @pytest.mark.parametrize("mode", [0o770, 0o707])
 def test_a_folder_that_others_can_write_is_not_used(
-    tmp_path: Path, loose: str, mode: int, caplog: pytest.LogCaptureFixture
+    private: Private, tmp_path: Path, loose: str, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "home"
-    private(home)
-    {"home": home, "umpteen": home / "umpteen", "kernels-x": home / "umpteen" / "kernels-x"}[loose].chmod(mode)
+    assert private(home) is not None
+    folders_of(home)[loose].chmod(mode)
     with caplog.at_level(logging.INFO, "umpteen.kernels"):
         assert private(home) is None
     assert "can be written by others" in caplog.text
@@ -218,24 +238,23 @@ def test_a_folder_that_others_can_write_is_not_used(
 
 @posix
 @pytest.mark.skipif(hasattr(os, "getuid") and os.getuid() != 0, reason="only the administrator can give files away")
-@pytest.mark.parametrize("of_another", ["home", "umpteen", "kernels-x"])
-def test_a_folder_of_another_user_is_not_used(tmp_path: Path, of_another: str) -> None:
+@pytest.mark.parametrize("of_another", ["home", "umpteen", "kernels"])
+def test_a_folder_of_another_user_is_not_used(private: Private, tmp_path: Path, of_another: str) -> None:
     home = tmp_path / "home"
-    private(home)
-    places = {"home": home, "umpteen": home / "umpteen", "kernels-x": home / "umpteen" / "kernels-x"}
-    os.chown(places[of_another], 4242, 4242)
+    assert private(home) is not None
+    os.chown(folders_of(home)[of_another], 4242, 4242)
     assert private(home) is None
 
 
 @posix
-@pytest.mark.parametrize("part", ["umpteen", "umpteen/kernels-x"])
-def test_a_link_in_the_place_of_a_folder_is_not_used(tmp_path: Path, part: str) -> None:
+@pytest.mark.parametrize("part", ["umpteen", "kernels"])
+def test_a_link_in_the_place_of_a_folder_is_not_used(private: Private, tmp_path: Path, part: str) -> None:
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    (home / part).parent.mkdir(parents=True, mode=0o700)
-    (home / "umpteen").parent.chmod(0o700)
-    (home / part).parent.chmod(0o700)
-    (home / part).symlink_to(elsewhere, target_is_directory=True)
+    assert private(home) is not None
+    link = folders_of(home)[part]
+    shutil.rmtree(link)
+    link.symlink_to(elsewhere, target_is_directory=True)
     assert private(home) is None
 
 
