@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests import reference
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
+from umpteen.kernels import LANES, score
 from umpteen.linear import Level, LinearTree, pack
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
@@ -40,12 +41,21 @@ class Forest(NamedTuple):
         return [KINDS[kind] for kind in self.head.posts]
 
     def offsets(self, used: bool) -> tuple[np.ndarray, int]:
-        """Return the table of run starts and its level, or none."""
-        return self.head._offsets if used else (np.empty((0, 0), np.uint16), -1)
+        """Return where the weights of each feature begin for each parent at the last level in runs, or none."""
+        in_runs = np.flatnonzero(self.head.arrays["meta"][:, score.WHOLE] == 0)
+        if not used or not len(in_runs):
+            return np.empty((0, 0), np.uint16), -1
+        level = int(in_runs[-1])
+        before = [np.count_nonzero(self.weights[level][:, :start], axis=1) for start in self.tree.starts[level]]
+        return np.stack(before, axis=1).astype(np.uint16), level
 
     def top(self, used: bool) -> np.ndarray:
         """Return the first level's weights in lanes, or none."""
-        return self.head._top if used else np.empty((0, 0, 16), np.float32)
+        if not used:
+            return np.empty((0, 0, LANES), np.float32)
+        n_features, n_nodes = self.weights[0].shape
+        padded = np.pad(self.weights[0], ((0, 0), (0, -n_nodes % LANES)))
+        return np.ascontiguousarray(padded.reshape(n_features, -1, LANES).transpose(1, 0, 2))
 
     def scores(self) -> list[np.ndarray]:
         """Return the twin's score of every node."""
@@ -93,7 +103,7 @@ def make_forest(
     X = (rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.4)).astype(np.float32)
     X[:1] = 0
     search = SearchConfig(post=posts[0], leaf_post=posts[1])
-    with mock.patch.object(pack, "_WHOLE_BELOW", 10**9 if whole else 0):
+    with mock.patch.object(pack, "WHOLE_BELOW", 10**9 if whole else 0):
         levels = [level_of(W, b) for W, b in zip(weights, bias, strict=True)]
         head = LinearTree.pack(levels, tree, n_features, search, weights=precision)
     return Forest(tree, decoded(weights, precision), bias, X, head)

@@ -157,7 +157,7 @@ def test_a_level_by_chunks_equals_its_twin_and_the_level_by_rows(sizes, seed, po
     beam = draw_beam(forest, level, width, seed)
     expected, expected_scores = expected_level(forest, level, beam, keep, allowed)
     given = (forest.rows.triplet, level, beam, keep, flags, 1)
-    for method in (forest.head._level_by_chunks, forest.head._level_by_rows):
+    for method in (forest.head.level_by_chunks, forest.head.level_by_rows):
         found = method(*given)
         assert_ranked(found.labels, found.scores, expected_scores, expected, forest.scores()[level])
 
@@ -169,9 +169,9 @@ def test_a_level_by_chunks_equals_its_twin_and_the_level_by_rows(sizes, seed, po
 @pytest.mark.parametrize("sizes", [(50,), (600,), (6, 60), (3, 12, 90)])
 def test_a_batch_finds_what_single_queries_find(sizes, whole, posts, precision, threads):
     forest = make_forest(sizes, 1, n_rows=100, n_features=40, posts=posts, whole=whole, precision=precision)
-    with mock.patch.object(forest.head, "_prefers_chunks", return_value=True):
+    with mock.patch.object(forest.head, "prefers_chunks", return_value=True):
         by_chunks = forest.head.topk(forest.rows, 7, beam=4, threads=threads)
-    with mock.patch.object(forest.head, "_prefers_chunks", return_value=False):
+    with mock.patch.object(forest.head, "prefers_chunks", return_value=False):
         by_rows = forest.head.topk(forest.rows, 7, beam=4, threads=threads)
     one_by_one = [
         forest.head.topk(Rows.of(sp.csr_matrix(forest.X[i : i + 1])), 7, beam=4) for i in range(len(forest.X))

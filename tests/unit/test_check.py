@@ -104,7 +104,7 @@ def test_arrays_of_another_number_of_features_are_refused(head: LinearTree) -> N
 
 def test_large_levels_are_checked_by_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     head = make_head()
-    monkeypatch.setattr("umpteen.linear.check._PER_TASK", 100)
+    monkeypatch.setattr("umpteen.linear.check.PER_TASK", 100)
     check_packed(head.arrays, head.tree, N_FEATURES)
     changed = head.arrays["local"].copy()
     changed[-1] = 255

@@ -391,7 +391,7 @@ def test_rows_are_searched_some_at_a_time(small, monkeypatch):
     head = LinearTree.pack(train(rows, Y, tree, LinearConfig(), SEARCH), tree, 19, SEARCH)
     at_once = head.topk(rows, 5)
     scored = head.score_labels(rows, Y)
-    monkeypatch.setattr(search, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(search, "ROWS_AT_ONCE", 7)
     in_turn = head.topk(rows, 5)
     assert in_turn.labels.tolist() == at_once.labels.tolist()
     np.testing.assert_allclose(in_turn.scores, at_once.scores, rtol=1e-5)
@@ -532,10 +532,10 @@ def test_beams_by_level_are_widened_until_they_hold_k(small):
     tree = small[2]
     levels = trained(small)
     head = LinearTree.pack(levels, tree, 15, SearchConfig(beams=(1, 2)))
-    assert head._beams(None, 1).tolist() == [1, 2, 2]
-    assert head._beams(7, 1).tolist() == [2, 5, 7]  # no wider than a level
+    assert head.beams(None, 1).tolist() == [1, 2, 2]
+    assert head.beams(7, 1).tolist() == [2, 5, 7]  # no wider than a level
     # Five labels may lie under three nodes (2 + 2 + 2), and those under both nodes of the top level.
-    assert head._beams(1, 5).tolist() == [2, 3, 5]
+    assert head.beams(1, 5).tolist() == [2, 3, 5]
     assert (np.sort(head.topk(Rows.of(small[0]), 12, beam=1).labels, axis=1) == np.arange(12)).all()
 
 

@@ -22,7 +22,7 @@ _KINDS = {
     "codes": ("u1", "u2", "f4"), "table": ("f4",),
 }  # fmt: skip
 _DIMENSIONS = {"meta": 2, "ptr": 2, "run_ptr": 2}  # one where nothing is said
-_PER_TASK = 1 << 20  # postings looked at by one task
+PER_TASK = 1 << 20  # postings looked at by one task
 
 
 def check_packed(arrays: Mapping[str, np.ndarray], tree: LabelTree, n_features: int) -> None:
@@ -115,7 +115,7 @@ def _check_postings(arrays: Mapping[str, np.ndarray], tree: LabelTree, level: in
         return
     run_ptr, starts = arrays["run_ptr"][spec[score.RUN_ROW]], arrays["children"][spec[score.PARENT_AT] :]
     starts = starts[: int(spec[score.PARENTS]) + 1]
-    n_tasks = max(1, int(ptr[-1] - ptr[0]) // _PER_TASK)
+    n_tasks = max(1, int(ptr[-1] - ptr[0]) // PER_TASK)
     cuts = np.searchsorted(ptr, np.linspace(ptr[0], ptr[-1], n_tasks + 1).astype(np.int64)[1:-1])
     cuts = np.concatenate([[0], cuts, [len(ptr) - 1]])
     runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], local, starts)

@@ -16,7 +16,7 @@ from umpteen.errors import BadConfig
 from umpteen.kernels import LANES, lazy
 from umpteen.tree import LabelTree
 
-_WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
+WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
 _INT8_RANGE = 2_000.0  # an int8 code spans this ratio of magnitudes in steps of 6 %
 
 
@@ -82,7 +82,7 @@ def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder:
     """Sort a level's weights by feature and, if it has many nodes, into runs."""
     starts, none = tree.starts[number], np.empty(0, np.int32)
     ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
-    if len(starts) == 2 or starts[-1] <= _WHOLE_BELOW:
+    if len(starts) == 2 or starts[-1] <= WHOLE_BELOW:
         return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
     run_ptr, chunk, last, local = _split_runs(ptr, nodes, tree, number)
     return _Laid(ptr, local, codes, run_ptr, chunk, last)

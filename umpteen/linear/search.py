@@ -26,7 +26,7 @@ Triplet = tuple[np.ndarray, ...]
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
 _TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
-_ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
+ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
 _PARTS = 8  # that each thread takes of a batch at most
 _CHUNKS_A_PART = 8  # at least, unless that left threads without work
 _FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
@@ -86,11 +86,11 @@ class LinearTree:
         threads: int = 1,
     ) -> TopK:
         """Return the k best nodes of the last level, in the level's own numbering."""
-        if len(rows) > _ROWS_AT_ONCE:
+        if len(rows) > ROWS_AT_ONCE:
             blocks = (rows.between(*ends) for ends in _blocks(len(rows)))
             tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
             return TopK(np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops]))
-        beams = self._beams(beam, k)
+        beams = self.beams(beam, k)
         flags = np.empty(0, np.uint8) if allowed is None else allowed
         n = len(rows)
         labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
@@ -99,7 +99,7 @@ class LinearTree:
         if n == 1:  # the thin path: no threads, no blocks
             lazy.score.search(*triplet, 0, 1, *self.packed, *derived, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
-        by_chunks = [n >= 64 and self._prefers_chunks(triplet, beams, i) for i in range(self.n_levels)]
+        by_chunks = [n >= 64 and self.prefers_chunks(triplet, beams, i) for i in range(self.n_levels)]
         if any(by_chunks):
             return self._by_levels(triplet, k, beams, flags, by_chunks, threads)
         cuts = _cuts(n, threads)
@@ -115,7 +115,7 @@ class LinearTree:
 
     def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
         """Score the given labels of each row, whether or not a beam would reach them."""
-        if len(rows) > _ROWS_AT_ONCE:
+        if len(rows) > ROWS_AT_ONCE:
             blocks = _blocks(len(rows))
             parts = [self.score_labels(rows.between(*ends), pairs[slice(*ends)], threads=threads) for ends in blocks]
             return sp.csr_matrix(sp.vstack(parts))
@@ -145,13 +145,14 @@ class LinearTree:
         beam = TopK(np.zeros((n, 1), np.int32), np.ones((n, 1), np.float32))
         for level in range(self.n_levels):
             keep = k if level == self.n_levels - 1 else int(beams[level])
-            step = self._level_by_chunks if by_chunks[level] else self._level_by_rows
+            step = self.level_by_chunks if by_chunks[level] else self.level_by_rows
             beam = step(triplet, level, beam, keep, flags, threads)
         return beam
 
-    def _level_by_rows(
+    def level_by_rows(
         self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
+        """Score row by row the children of the nodes in its beam, and keep the best."""
         n = len(beam.labels)
         labels, scores = np.empty((n, keep), np.int32), np.empty((n, keep), np.float32)
         cuts = _cuts(n, threads)
@@ -166,7 +167,7 @@ class LinearTree:
         run(task, len(cuts) - 1, threads=threads)
         return TopK(labels, scores)
 
-    def _level_by_chunks(
+    def level_by_chunks(
         self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
         """Score chunk by chunk all rows whose beam holds it, then merge each row's chunks.
@@ -222,7 +223,7 @@ class LinearTree:
             threads=threads,
         )
 
-    def _prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
+    def prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
         """Compare what a row costs by either method, in nanoseconds of one core, fitted to eight datasets.
 
         The number of threads does not count: sums are rounded differently, and results must not depend on it.
@@ -286,7 +287,8 @@ class LinearTree:
         top[nodes // LANES, features, nodes % LANES] = self.arrays["table"][codes] if codes.dtype.kind == "u" else codes
         return top
 
-    def _beams(self, beam: int | None, k: int) -> np.ndarray:
+    def beams(self, beam: int | None, k: int) -> np.ndarray:
+        """Return how many nodes of each level are kept: enough to hold k labels, and no more than there are."""
         if (beam, k) not in self._settled:
             self._settled[beam, k] = self._settle_beams(beam, k)
         return self._settled[beam, k]
@@ -306,7 +308,7 @@ class LinearTree:
             kept = 1
             for level, starts in enumerate(self.tree.starts[: self.n_levels]):
                 found = int(np.sort(np.diff(starts))[:kept].sum())
-                kept = min(int(self._beams(beam, 1)[level]), found)
+                kept = min(int(self.beams(beam, 1)[level]), found)
             self._reached[beam] = found
         return self._reached[beam]
 
@@ -337,7 +339,7 @@ class LinearTree:
 
 def _blocks(n: int) -> list[tuple[int, int]]:
     """Return first and last of so many rows at a time."""
-    return [(first, min(first + _ROWS_AT_ONCE, n)) for first in range(0, n, _ROWS_AT_ONCE)]
+    return [(first, min(first + ROWS_AT_ONCE, n)) for first in range(0, n, ROWS_AT_ONCE)]
 
 
 def _cuts(n: int, threads: int) -> np.ndarray:

@@ -64,7 +64,7 @@ class _EitherWay(LinearTree):
 
     by_rows = -1
 
-    def _prefers_chunks(self, triplet: Any, beams: np.ndarray, level: int) -> bool:
+    def prefers_chunks(self, triplet: Any, beams: np.ndarray, level: int) -> bool:
         return level != self.by_rows
 
 
