@@ -132,7 +132,7 @@ def test_mask_equals_its_definition(small, number, negatives):
     X, Y, tree = small
     config = LinearConfig(negatives=negatives, negatives_at="all", negatives_beam=2)
     levels = train(Rows.of(X), Y, tree, config, SEARCH)[:number]
-    mask = fit._mask(Rows.of(X), tree, Y, number, levels, config, SEARCH, 1)
+    mask = fit.mask_of(Rows.of(X), tree, Y, number, levels, config, SEARCH, 1)
     if number == 0:
         assert mask is None
         return
@@ -179,11 +179,11 @@ def test_negatives_left_to_the_data_follow_how_well_labels_are_predicted(loss):
 def test_no_other_constants_have_a_lower_loss(loss):
     config = LinearConfig(loss=loss, cost_positive=3.0, cost_negative=0.5)
     targets = np.array([[1, 0.5, 0], [0, 0, 0], [0.2, 0, 0], [0, 1, 0], [0, 1, 1]], np.float32)
-    best = choose._best_constants(config, targets)
-    lowest = choose._loss(config, best, targets)
+    best = choose.best_constants(config, targets)
+    lowest = choose.loss_of(config, best, targets)
     for label in range(3):
         for step in (-0.01, 0.01):
-            assert choose._loss(config, best + step * np.eye(3)[label], targets) > lowest
+            assert choose.loss_of(config, best + step * np.eye(3)[label], targets) > lowest
 
 
 def noisy_problem(noise: float, n_rows: int = 800) -> tuple[Rows, sp.csr_matrix]:
@@ -277,7 +277,7 @@ def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
     top = Level(nothing, nothing, np.empty(0, np.float32), np.full(2, -60, np.float32))
     for negatives in ("man", "tfn+man"):
         config = LinearConfig(negatives=negatives, negatives_at="all", negatives_beam=2)
-        mask = fit._mask(Rows.of(X), tree, Y, 1, [top], config, SEARCH, 1)
+        mask = fit.mask_of(Rows.of(X), tree, Y, 1, [top], config, SEARCH, 1)
         assert mask.nnz == 2 * X.shape[0]
 
 
@@ -292,7 +292,7 @@ def test_a_raw_score_of_minus_one_does_not_cancel_a_true_parent(small):
     top = Level(nothing, nothing, np.empty(0, np.float32), np.full(2, -1, np.float32))
     config = LinearConfig(negatives="tfn+man", negatives_at="all", negatives_beam=2)
     search = SearchConfig(post="identity", leaf_post="same")
-    assert fit._mask(Rows.of(X), tree, Y, 1, [top], config, search, 1).nnz == 2 * X.shape[0]
+    assert fit.mask_of(Rows.of(X), tree, Y, 1, [top], config, search, 1).nnz == 2 * X.shape[0]
 
 
 def test_small_weights_are_dropped(small):
@@ -465,7 +465,7 @@ def test_an_impossible_memory_bound_is_refused(wide):
 
 
 def test_the_budget_lets_tasks_in_while_they_fit():
-    budget = fit._Budget(10)
+    budget = fit.Budget(10)
     entered = threading.Event()
 
     def second() -> None:
@@ -484,7 +484,7 @@ def test_the_budget_lets_tasks_in_while_they_fit():
 
 
 def test_a_failing_task_gives_its_memory_back():
-    budget = fit._Budget(10)
+    budget = fit.Budget(10)
     with pytest.raises(ValueError), budget.hold(6):
         raise ValueError
     assert budget.used == 0

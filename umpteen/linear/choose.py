@@ -115,11 +115,11 @@ class _Trial:
             problem = replace(self.problem, config=replace(config, cost=cost))
             with scratch.borrow() as (local, where), chunks.borrow(held.job, local) as chunk:
                 (group,) = train_chunk(problem, held.job, chunk, where)
-                return _loss(config, _margins(rows, X, held.rows, group, local), held.targets)
+                return loss_of(config, _margins(rows, X, held.rows, group, local), held.targets)
 
         order = np.argsort([-held.job.cost for held, _ in tasks], kind="stable").tolist()
         found = run(task, len(tasks), threads=self.threads, order=order)
-        of_constants = sum(_loss(config, _best_constants(config, held.targets), held.targets) for held in groups)
+        of_constants = sum(loss_of(config, best_constants(config, held.targets), held.targets) for held in groups)
         return [*np.reshape(found, (-1, len(costs))).sum(axis=0).tolist(), of_constants]
 
 
@@ -199,14 +199,14 @@ def _dense_weights(rows: Rows, group: Group) -> np.ndarray:
     return weights
 
 
-def _loss(config: LinearConfig, margins: np.ndarray, targets: np.ndarray) -> float:
+def loss_of(config: LinearConfig, margins: np.ndarray, targets: np.ndarray) -> float:
     """Return the loss that training lowers, without the norm of the weights."""
     signed = np.where(targets > 0, margins, -margins).astype(np.float64)
     each = np.logaddexp(0.0, -signed) if config.loss == "logistic" else np.maximum(0.0, 1.0 - signed) ** 2
     return float((each * _weights(config, targets)).sum())
 
 
-def _best_constants(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
+def best_constants(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
     """Return, for each label, the margin that has the lowest loss if it is the same for all rows."""
     weights = _weights(config, targets)
     positive, negative = (np.maximum((weights * carried).sum(axis=0), 1e-9) for carried in (targets > 0, targets <= 0))

@@ -57,7 +57,7 @@ def train(
             Problem(
                 rows,
                 targets_of(tree, Y, number, config),
-                _mask(rows, tree, Y, number, levels, config, search, threads),
+                mask_of(rows, tree, Y, number, levels, config, search, threads),
                 tree.starts[number],
                 config if number == tree.n_levels - 1 else replace(config, eps=config.eps * _INNER_EPS),
                 seed,
@@ -91,7 +91,7 @@ def train_levels(
     """Train all chunks of some levels over the same rows."""
     jobs = [(number, job) for number, problem in enumerate(problems) for job in _jobs(problem, threads)]
     rows, config = problems[0].rows, problems[0].config
-    budget = _Budget(config.memory_gb * 1e9)
+    budget = Budget(config.memory_gb * 1e9)
     shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
     chunks = SharedChunks(rows, [job for _, job in jobs])
@@ -168,7 +168,7 @@ def _drained(groups: list[Group], name: str, kind: type) -> np.ndarray:
     return joined
 
 
-def _mask(
+def mask_of(
     rows: Rows,
     tree: LabelTree,
     Y: sp.csr_matrix,
@@ -199,7 +199,7 @@ def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
     return level > 0 and is_asked and "man" in config.negatives
 
 
-class _Budget:
+class Budget:
     """Let tasks in while they fit in memory together; a single one always fits."""
 
     def __init__(self, limit: float):
@@ -207,6 +207,7 @@ class _Budget:
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
+        """Wait until so many bytes are free, and hold them within."""
         if not self.limit:
             yield
             return
