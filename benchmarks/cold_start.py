@@ -60,14 +60,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = list(_rows(folder, options.repeat))
-    text = _table(rows, options.repeat)
+    text = table(rows, options.repeat)
     print(text)
     if options.page:
         page = options.page.read_text(encoding="utf-8")
         options.page.write_text(replace_between(page, text, *MARKERS), encoding="utf-8")
 
 
-def _table(rows: list[dict[str, Any]], repeat: int) -> str:
+def table(rows: list[dict[str, Any]], repeat: int) -> str:
+    """Return the table, and what it was measured on."""
     here = machine()
     lines = [
         "| kernel cache | first fit, s | first answer, s | functions compiled here |",
@@ -94,17 +95,17 @@ def _rows(folder: Path, repeat: int) -> Any:
     for turn in range(repeat):  # each with a cache of its own, so empty
         fits.append(_run(FIT, folder / f"fit-{turn}", model))
         answers.append(_run(ANSWER, folder / f"answer-{turn}", model))
-    yield _row("empty cache", fits, answers)
+    yield row("empty cache", fits, answers)
 
     _run(FIT, kept, model)
     _run(ANSWER, kept, model)
-    yield _row(
+    yield row(
         "filled cache",
         [_run(FIT, kept) for _ in range(repeat)],
         [_run(ANSWER, kept, model) for _ in range(repeat)],
     )
     installed = _installed(folder / "image")
-    yield _row(
+    yield row(
         "read-only installation after 'umpteen warmup'",
         [_run(FIT, None, source=installed) for _ in range(repeat)],
         [_run(ANSWER, None, model, source=installed) for _ in range(repeat)],
@@ -143,7 +144,8 @@ def _run(code: str, cache: Path | None, *arguments: Path, source: Path | None = 
     return time.perf_counter() - begun, json.loads(done.stdout.splitlines()[-1])
 
 
-def _row(case: str, fits: list[Any], answers: list[Any]) -> dict[str, Any]:
+def row(case: str, fits: list[Any], answers: list[Any]) -> dict[str, Any]:
+    """Return the medians of a case, and how many functions its processes compiled."""
     print(case, file=sys.stderr)
     for name, runs in (("fit", fits), ("answer", answers)):
         compiled = {kernel: round(seconds, 2) for kernel, seconds in runs[-1][1].items() if seconds >= 0.5}

@@ -28,7 +28,6 @@ SETTINGS = {
 }  # fmt: skip
 OWN = {"cascadexml": {"network.depth": 4}, "lightxml": {"training.swa_start": 1.0}}
 _WORDS = 20_000
-_TEST = 2_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def make(folder: Path, n_labels: int, per_text: int) -> None:
-    """Write texts of a dozen words; each label belongs to one of those to train on."""
+def make(folder: Path, n_labels: int, per_text: int, n_test: int = 2_000) -> None:
+    """Write texts of a dozen words; each label belongs to one of those to train on, those to test on have three."""
     rng = np.random.default_rng(0)
     words = np.array([f"{chr(97 + i % 26)}{i}" for i in range(_WORDS)])
     order = rng.permutation(n_labels)
-    labels = {"train": np.array_split(order, -(-n_labels // per_text)), "test": order[: _TEST * 3].reshape(-1, 3)}
+    labels = {"train": np.array_split(order, -(-n_labels // per_text)), "test": order[: n_test * 3].reshape(-1, 3)}
     for split, lists in labels.items():
         drawn = words[rng.integers(0, _WORDS, (len(lists), 12))]
         (folder / f"{split}_texts.txt").write_text("".join(" ".join(row) + "\n" for row in drawn), encoding="utf-8")

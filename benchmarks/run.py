@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory_runs = {} if options.no_scale else scale.measure(options.data, runner.work, runner.results)
     checked = bars.check(rows, memory_runs)
     _show(rows, memory_runs, checked)
-    _write(options.out, about, rows, memory_runs, checked)
+    write(options.out, about, rows, memory_runs, checked)
     if not all("fit_s" in rows.get(name, {}).get("umpteen", {}) for name in options.datasets):
         return 1
     return int(options.strict and any(bar.verdict != "pass" for bar in checked))
@@ -88,13 +88,14 @@ def _show(rows: Summary, memory_runs: dict[str, Row], checked: list[bars.Bar]) -
     print(f"\nbars\n\n{report.bar_table(checked)}")
 
 
-def _write(
+def write(
     out: Path,
     about: dict[str, Row],
     rows: Summary,
     memory_runs: dict[str, Row],
     checked: list[bars.Bar],
 ) -> None:
+    """Write the page with its picture, and the raw figures beside it."""
     out.mkdir(parents=True, exist_ok=True)
     here = report.machine()
     raw = {

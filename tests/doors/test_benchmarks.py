@@ -207,7 +207,7 @@ def test_page_and_raw_figures(tmp_path):
     about = {**counts, "features_per_row": 7.0, "labels_per_row": 2.0}
     rows = {"eurlex57k": two_peers()}
     for _ in range(2):
-        run._write(tmp_path, {"eurlex57k": about}, rows, {}, bars.check(rows))
+        run.write(tmp_path, {"eurlex57k": about}, rows, {}, bars.check(rows))
     page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
     assert page.count(report.BEGIN) == page.count("### Bars") == 1
     assert "libpecos 1.2.8 (with numpy 1.26.4)" in page
@@ -427,9 +427,8 @@ def test_the_page_says_what_shortlists_keep():
     assert neural_page.shortlists({"full": rows["full"]}) == ""
 
 
-def test_of_many_labels_each_belongs_to_one_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(many_labels, "_TEST", 3)
-    many_labels.make(tmp_path, 50, 15)
+def test_of_many_labels_each_belongs_to_one_text(tmp_path):
+    many_labels.make(tmp_path, 50, 15, n_test=3)
     train = umpteen.read(tmp_path, "train")
     assert train.Y.shape == (4, 50)
     assert (train.Y.getnnz(axis=0) == 1).all()
@@ -477,6 +476,6 @@ def test_sizes_of_an_installation_are_those_of_its_packages(tmp_path):
 
 
 def test_cold_starts_are_medians_and_count_what_was_compiled():
-    row = cold_start._row("empty cache", [(9.0, {"a": 1.0}), (11.0, {"a": 1.0}), (30.0, {})], [(4.0, {"b": 1.0})] * 3)
+    row = cold_start.row("empty cache", [(9.0, {"a": 1.0}), (11.0, {"a": 1.0}), (30.0, {})], [(4.0, {"b": 1.0})] * 3)
     assert row == {"case": "empty cache", "fit_s": 11.0, "answer_s": 4.0, "compiled": 5}
-    assert "| empty cache | 11.0 | 4.0 | 5 |" in cold_start._table([row], 3)
+    assert "| empty cache | 11.0 | 4.0 | 5 |" in cold_start.table([row], 3)

@@ -19,7 +19,7 @@ from umpteen.data.lines import line_blocks, open_bytes
 from umpteen.data.sparse import as_csr, wrap
 from umpteen.errors import BadInput
 
-_BLOCK = 1 << 24  # bytes parsed at a time
+BLOCK = 1 << 24  # bytes parsed at a time
 _MAX = 2**31 - 1
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
 NO_TEXTS = "; if the file holds texts, put it into a folder as train_texts.txt beside train_labels.txt"
@@ -61,7 +61,7 @@ def read_rows(
     n_found = 0
     line = 1
     with open_bytes(path) as stream:
-        for number, block in enumerate(line_blocks(stream, _BLOCK)):
+        for number, block in enumerate(line_blocks(stream, BLOCK)):
             if number == 0:
                 header, block = _take_header(path, block)
                 line += header is not None

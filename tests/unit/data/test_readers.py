@@ -157,7 +157,7 @@ def test_repository_format_in_blocks(tmp_path, monkeypatch):
     rows = [f"{i % 7},{i % 5} {i % 11}:{i} {11 + i % 3}:1\n" for i in range(200)]
     put(tmp_path, train__txt="200 14 7\n" + "".join(rows))
     whole = read(tmp_path)
-    monkeypatch.setattr("umpteen.data.xmc._BLOCK", 50)
+    monkeypatch.setattr("umpteen.data.xmc.BLOCK", 50)
     parts = read(tmp_path)
     assert (whole.X != parts.X).nnz == (whole.Y != parts.Y).nnz == 0
     assert whole.Y.data.max() == 1
