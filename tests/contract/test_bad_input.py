@@ -257,10 +257,10 @@ def test_wrong_settings(make: Callable[[], Any], message: str) -> None:
 
 def test_a_refused_parameter_changes_nothing() -> None:
     model = XRLinear(tree={"branching": 4})
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, match="branchin"):
         model.set_params(tree__branchin=8)
     assert model.get_params(deep=False) == XRLinear(tree={"branching": 4}).get_params(deep=False)
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, match="branchin"):
         model.set_params(seed=3, tree__branchin=8)
     assert model.seed == 0
     model.fit(TEXTS, LISTS)
@@ -548,7 +548,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_a_foreign_folder_is_not_written_to(fitted: Fitted, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match="holds no umpteen model, so it is left alone"):
         fitted("xr-linear").save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

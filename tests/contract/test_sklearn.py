@@ -72,7 +72,7 @@ def test_parameters_by_noun_and_by_part() -> None:
     model.set_params(tree__depth=2, tree=TreeConfig(branching=3))  # the noun first, whatever the order
     assert (model.config.tree.branching, model.config.tree.depth) == (3, 2)
     assert model.set_params() is model
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, match="depth must be at least 0, but is -1"):
         model.set_params(tree__depth=-1)
 
 

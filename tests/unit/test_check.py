@@ -127,16 +127,17 @@ def test_dense_scorers_fit_labels_and_embeddings(shape: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize(
-    "starts",
+    ("starts", "message"),
     [
-        np.array([0, 2**31 - 1, -(2**31), 3], np.int32),  # differences that overflow to positive ones
-        np.array([0, 5, 1, 3], np.uint32),
-        np.array([0.0, 1.0, 2.0, 3.0]),
-        np.array([[0, 1, 2, 3]], np.int32),
+        (np.array([0, 2**31 - 1, -(2**31), 3], np.int32), "level 1 of the tree"),  # differences that overflow
+        (np.array([0, 5, 1, 3], np.int32), "level 1 of the tree"),
+        (np.array([0, 1, 2, 3], np.uint32), "not 1-d uint32"),
+        (np.array([0.0, 1.0, 2.0, 3.0]), "not 1-d float64"),
+        (np.array([[0, 1, 2, 3]], np.int32), "not 2-d int32"),
     ],
 )
-def test_a_tree_is_made_of_ascending_whole_numbers(starts: np.ndarray) -> None:
-    with pytest.raises(BadInput):
+def test_a_tree_is_made_of_ascending_whole_numbers(starts: np.ndarray, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         LabelTree(np.arange(3, dtype=np.int32), (np.array([0, 3], np.int32), starts))
 
 
@@ -154,7 +155,7 @@ def test_changed_terms_are_refused(name: str, value: Any) -> None:
     tfidf = Tfidf().fit(["the cat sat", "the dog"])
     arrays = {key: array.copy() for key, array in tfidf.arrays().items()}
     arrays[name][1:3] = value
-    with pytest.raises(BadModelFile):
+    with pytest.raises(BadModelFile, match=r"^tf-idf.*; save the model again"):
         Tfidf.from_arrays(tfidf.config, arrays)
 
 
@@ -190,7 +191,7 @@ def edit(saved: Path, tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize("name", ["n_labels", "n_features", "trees"])
 @pytest.mark.parametrize("value", [-1, 10**18, 10**40, 1.5, True, "7", None, [7], float("nan")])
 def test_absurd_numbers_are_refused(edit: Callable[..., Path], name: str, value: Any) -> None:
-    with pytest.raises(BadModelFile):
+    with pytest.raises(BadModelFile, match=f"its '{name}' must be a whole number up to"):
         umpteen.load(edit("meta", name, value=value))
 
 
@@ -198,7 +199,7 @@ def test_absurd_numbers_are_refused(edit: Callable[..., Path], name: str, value:
     "targets", [{"kind": "trees"}, {"kind": []}, {"kind": "single", "dtype": "i8"}, {"dtype": "U5"}, {"else": 1}, 7]
 )
 def test_absurd_targets_are_refused(edit: Callable[..., Path], targets: Any) -> None:
-    with pytest.raises(BadModelFile):
+    with pytest.raises(BadModelFile, match="is not a whole umpteen model"):
         umpteen.load(edit("meta", "targets", value=targets))
 
 

@@ -59,7 +59,7 @@ def test_keys_and_names():
     assert labels.keys([2, 0]) == ["u:3", "u:1"]
     assert labels.names([2, 0]) == ["dog", "cat"]
     assert labels.encode([["u:2"], ["cat"]]).indices.tolist() == [1, 0]
-    with pytest.raises(BadInput):  # two labels are called dog
+    with pytest.raises(BadInput, match="'dog' is the name of several labels; use their keys"):
         labels.encode([["dog"]])
     labels.encode([["u:9"]], unknown="add")
     assert (labels.keys()[3], labels.names()[3]) == ("u:9", "u:9")
