@@ -183,34 +183,38 @@ def test_help_and_version_are_light() -> None:
     assert all(name in helped.stdout for name in ("train", "predict", "evaluate", "info", "bench", "demo", "warmup"))
 
 
+TRAIN = ["train", "DATA", "-o", "MODEL"]
+
+
 @pytest.mark.parametrize(
-    "args",
+    ("args", "message"),
     [
-        ["train"],
-        ["train", "DATA"],
-        ["nonsense"],
-        ["train", "DATA", "-o", "MODEL", "--quite"],
-        ["predict", "MODEL", "-k", "0"],
-        ["evaluate", "MODEL", "DATA", "-k", "one"],
-        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching"],
-        ["train", "DATA", "-o", "MODEL", "--tree.branching"],
-        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching=one"],
-        ["train", "DATA", "-o", "MODEL", "--set", "tree.branching=1"],
-        ["train", "DATA", "-o", "MODEL", "--config", "absent.json"],
-        ["train", "absent", "-o", "MODEL"],
-        ["bench", "DATA", "--recipes", ","],
-        ["bench", "DATA", "--recipes", "xr-linear", "--encoder", "minilm"],
-        ["train", "DATA", "-o", "MODEL", "--encoder", "minilm"],
-        ["train", "DATA", "-o", "MODEL", "--recipe", "plt", "--device", "cpu"],
-        ["train", "DATA", "-o", "MODEL", "--recipe", "xr-transformer", "--device", "gpu"],
-        ["train", "DATA", "-o", "MODEL", "--recipe", "xr-transformer", "--encoder", "not/a/name"],
+        (["train"], "Missing argument 'DATA'"),
+        (["train", "DATA"], "Missing option '--output'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        ([*TRAIN, "--quite"], "No such option: --quite"),
+        (["predict", "MODEL", "-k", "0"], "Invalid value for '-k'"),
+        (["evaluate", "MODEL", "DATA", "-k", "one"], "-k takes numbers separated by commas, but got 'one'"),
+        ([*TRAIN, "--set", "tree.branching"], "--set takes key=value, but got"),
+        ([*TRAIN, "--tree.branching"], "--tree.branching needs a value, but none follows"),
+        ([*TRAIN, "--set", "tree.branching=one"], "tree.branching must be a number, but is 'one'"),
+        ([*TRAIN, "--set", "tree.branching=1"], "tree.branching must be at least 2, but is 1"),
+        ([*TRAIN, "--config", "absent.json"], "the config file absent.json cannot be read"),
+        (["train", "absent", "-o", "MODEL"], "absent does not exist"),
+        (["bench", "DATA", "--recipes", ","], "--recipes takes names separated by commas, but got ','"),
+        (["bench", "DATA", "--recipes", "xr-linear", "--encoder", "minilm"], "xr-linear has no setting 'encoder.name'"),
+        ([*TRAIN, "--encoder", "minilm"], "xr-linear has no setting 'encoder.name'"),
+        ([*TRAIN, "--recipe", "plt", "--device", "cpu"], "plt has no setting 'encoder.device'"),
+        ([*TRAIN, "--recipe", "xr-transformer", "--device", "gpu"], "device must be one of auto, cpu, cuda, mps"),
+        ([*TRAIN, "--recipe", "xr-transformer", "--encoder", "not/a/name"], "neither a folder nor a name on the hub"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(args: list[str], data: Path, model: Path) -> None:
+def test_wrong_usage_is_exit_code_2(args: list[str], message: str, data: Path, model: Path) -> None:
     places = {"DATA": data, "MODEL": model}
     result = run(*(places.get(arg, arg) for arg in args))
     assert result.exit_code == 2
     assert result.stdout == ""
+    assert message in " ".join(result.stderr.replace("│", " ").split())  # as it reads without its frame
     assert "Traceback" not in result.stderr
 
 
