@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import transformers
+from tokenizers import Tokenizer, models
 
 import umpteen
 from umpteen.config import EncoderConfig
@@ -36,7 +37,13 @@ N_LABELS = 1_000
 
 
 class _NoTokenizer:
+    """Stands in for a tokenizer: the tokens of these texts are drawn at random."""
+
     pad_token_id, cls_token_id = 0, 1
+
+    @property
+    def backend_tokenizer(self) -> Any:
+        return Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,13 +21,13 @@ from umpteen.store import check_output
 LINEAR, NEURAL = "xr-linear", "xr-transformer"
 
 # What two cores do in a minute and a half, chosen on a part of the training texts: the beginning of a description says
-# most of it, one resolution spares a pass over the texts, and the encoder's own scorers, which learn for a third of an
+# most of it, one resolution spares a pass over the texts, and the encoder's own classifiers, which learn for less than an
 # epoch, leave the last word to the ranker.
 NEURAL_SETTINGS: dict[str, Any] = {
     "encoder.max_length": 24,
     "encoder.device": "cpu",
     "network.branching": 1024,
-    "training.epochs": (0.3,),
+    "training.epochs": (0.4,),
     "training.batch_size": 32,
     "training.learning_rate": 3e-4,
     "training.validation_fraction": 0.0,  # the two weights below are given, so there is nothing to choose
