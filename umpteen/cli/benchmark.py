@@ -34,8 +34,8 @@ from umpteen.shortlist import TopK
 from umpteen.store import atomic_write, fingerprint
 
 if TYPE_CHECKING:
+    from umpteen.data.targets import Targets
     from umpteen.models.estimate import Estimate
-    from umpteen.models.targets import Targets
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on

@@ -28,6 +28,7 @@ from umpteen.config import (
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.targets import Targets, is_texts, read_targets, readable
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile
@@ -40,7 +41,6 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.predictor import Answers
 from umpteen.models.ranker import Training, begin_run
 from umpteen.models.sklearn import Contract
-from umpteen.models.targets import Targets, is_texts, read_targets, readable
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from umpteen.data.labels import Labels
+from umpteen.data.targets import Targets, readable
 from umpteen.errors import BadInput
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.predictor import Answers
-from umpteen.models.targets import Targets, readable
 from umpteen.shortlist import TopK, check_k
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from umpteen import store
 from umpteen.config import EncoderConfig, ModelConfig, NetModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.data.labels import Labels
+from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.ranker import tree_arrays, tree_from
-from umpteen.models.targets import Targets
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes

@@ -24,6 +24,7 @@ from umpteen.config import (
 )  # fmt: skip
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
@@ -49,7 +50,6 @@ from umpteen.models.ranker import (
     settled_net,
     uses_words,
 )  # fmt: skip
-from umpteen.models.targets import Targets
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels

@@ -8,8 +8,8 @@ import numpy as np
 
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.targets import readable
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
-from umpteen.models.targets import readable
 from umpteen.shortlist import TopK
 
 
@@ -39,7 +39,8 @@ class Answers:
         """
         n_labels = len(self.labels_)
         k = 1 if self.targets_.kind == "single" else min(n_labels, ABOVE_THRESHOLD)
-        return self.targets_.decode(self.topk(X, k), self._threshold)
+        top = self.topk(X, k)
+        return self.targets_.decode(top.labels, top.scores, self._threshold)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return a dense array of scores as scikit-learn's tools want it: for few labels only.

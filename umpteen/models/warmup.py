@@ -18,13 +18,13 @@ import scipy.sparse as sp
 from umpteen.config import TfidfConfig, update
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
+from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.data.xmc import read_rows
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, nearest
 from umpteen.linear import Level, LinearTree
 from umpteen.models import folder
-from umpteen.models.targets import Targets
 from umpteen.models.xrlinear import PLT, Bonsai, XRLinear
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
