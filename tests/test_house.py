@@ -30,7 +30,7 @@ OPTIONAL = {"pyarrow", "safetensors", "torch", "transformers", "triton"}
 PUBLIC = {
     "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "FullHead", "LabelTree",
     "LightXML", "PLT", "Parabel", "Tfidf", "TopK", "XMLCNN", "XRLinear", "XRTransformer", "XTransformer", "__version__",
-    "evaluate", "load", "load_demo", "read",
+    "evaluate", "evaluate_model", "load", "load_demo", "read",
 }  # fmt: skip
 
 

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umpteen import __version__
-from umpteen.cli.evaluation import MANY_UNSEEN, propensity_weights, score, shortlist_recall, unseen_labels, unseen_note
+from umpteen.cli.evaluation import MANY_UNSEEN, unseen_note
 from umpteen.cli.terminal import Terminal
-from umpteen.cli.training import rows_of, size_of
+from umpteen.cli.training import size_of
 from umpteen.config import describe, to_dict
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
+from umpteen.evaluation import evaluate_model
 from umpteen.metrics import PROPENSITY
 from umpteen.shortlist import TopK
 from umpteen.store import atomic_write, fingerprint
@@ -105,6 +106,11 @@ class Several:
     def targets_(self) -> Targets:
         """The labels, which are those of each."""
         return self.models[0].targets_
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether they were trained on texts, as each was."""
+        return self.models[0].takes_texts
 
     def topk(self, X: Any, k: int, *, threads: int | None = None) -> TopK:
         """Let them vote."""
@@ -224,8 +230,7 @@ def own_settings(recipe: str, recipes: Sequence[str], settings: dict[str, Any]) 
 
 def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
     """Fit, predict and save a model; return its figures, times and sizes by name."""
-    X = rows_of(train)
-    n_known = train.Y.shape[1]
+    X = train.inputs
     before = _reset_peak()
     begun = time.perf_counter()
     model.fit(X, train.Y, label_names=train.labels, progress=progress)
@@ -233,23 +238,21 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
     expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
-    weights = propensity_weights(model, max(n_known, test.Y.shape[1]), constants)
-    scored = score(model, test, ks=KS, weights=weights, progress=progress)
-    recall = shortlist_recall(model, test, test.Y[:, :n_known], None, progress)
+    found = evaluate_model(model, test, KS, propensity=constants, progress=progress)
     model.save(folder)
     return {
         "recipe": model.config.recipe,
-        **{name: round(value, 3) for name, value in scored.figures.items()},
+        **{name: round(value, 3) for name, value in found.metrics.items()},
         "propensity": list(constants),
-        "unseen_labels": round(unseen_labels(model, test.Y), 3),
+        "unseen_labels": round(found.unseen_labels, 3),
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
         "gpu_mb": _gpu_peak_mb(),
         "gpu_fit_mb": gpu_peak,
         "model_mb": round(size_of(folder) / 1e6, 3),
-        "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
-        "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
-        "shortlist_recall": [round(value, 2) for value in recall],
+        "ms_per_text": round(1e3 * found.seconds / found.n_rows, 4),
+        "p50_ms": round(_one_query_ms(model, test.inputs), 4),
+        "shortlist_recall": [round(value, 2) for value in found.shortlist_recall],
         "expected": {name: round(getattr(expected, name), 3) for name in ("seconds", "memory_mb", "gpu_mb")},
     }
 

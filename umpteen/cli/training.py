@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, duration, megabytes
-from umpteen.data import Dataset, read
+from umpteen.data import read
 from umpteen.store import Run
 
 
@@ -40,7 +40,7 @@ def train(
     check_places(model.config, checkpoint, output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
-    X = rows_of(dataset)
+    X = dataset.inputs
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()
     try:
@@ -52,11 +52,6 @@ def train(
         raise Interrupted(_what_is_kept(checkpoint)) from error
     seconds, size = duration(time.perf_counter() - begun), megabytes(size_of(output))
     terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
-
-
-def rows_of(dataset: Dataset) -> Any:
-    """Return what a model learns from: feature rows if there are any, else texts."""
-    return dataset.X if dataset.X is not None else dataset.texts
 
 
 def size_of(folder: Path) -> int:

@@ -28,6 +28,15 @@ class Answers:
         """The score from which on a label is predicted."""
         raise NotImplementedError
 
+    def describe(self) -> dict[str, Any]:
+        """Summarise the model in plain values."""
+        raise NotImplementedError
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the model was trained on texts; otherwise it takes feature rows."""
+        return self.describe()["input"] == "texts"
+
     def topk(self, X: Any, k: int = 10, *, beam: int | None = None) -> TopK:
         """Return the k best labels of each row."""
         raise NotImplementedError
