@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make(Path(folder), options.labels, options.per_text)
         for recipe in options.recipes.split(","):
             settings = SETTINGS | OWN.get(recipe, {}) | {"net.epochs": options.epochs, "encoder.name": options.encoder}
-            row = in_own_process(Job(folder, recipe, 1, settings, None, "test", quiet=True))
+            row = in_own_process(Job(folder, recipe, settings, None, "test", quiet=True))
             n_read = options.labels / options.per_text * options.epochs
             rows.append([
                 recipe, report.number(options.labels, 0), report.number(row["fit_s"], 0),
