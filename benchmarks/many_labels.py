@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = (
                 SETTINGS | OWN.get(recipe, {}) | {"training.epochs": options.epochs, "encoder.name": options.encoder}
             )
-            row = in_own_process(Job(folder, recipe, 1, settings, None, "test", quiet=True))
+            row = in_own_process(Job(folder, recipe, settings, None, "test", quiet=True))
             n_read = options.labels / options.per_text * options.epochs
             rows.append([
                 recipe, report.number(options.labels, 0), report.number(row["fit_s"], 0),

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from umpteen import __version__
-from umpteen.cli.benchmark import Job, Running, members
+from umpteen.cli.benchmark import Job, Running
 from umpteen.errors import UmpteenError
+from umpteen.models.recipes import member_names
 from umpteen.store import atomic_write
 
 Settings = Mapping[str, Any]
@@ -163,10 +164,9 @@ def chosen(folders: Sequence[Path], only: str) -> list[tuple[Path, str]]:
 
 def job_of(folder: Path, case: Case, options: argparse.Namespace) -> Job:
     """Return what is to be measured for a row."""
-    recipe, count = members(case.recipe)
-    encoder = {} if recipe == "xr-linear" else {"encoder.name": options.encoder}
+    encoder = {} if member_names(case.recipe)[0] == "xr-linear" else {"encoder.name": options.encoder}
     settings = dict(case.settings) | encoder
-    return Job(str(folder), recipe, count, settings, case.n_rows, options.split, quiet=True)
+    return Job(str(folder), case.recipe, settings, case.n_rows, options.split, quiet=True)
 
 
 def measured(jobs: Mapping[Key, Job], at_once: int = 1) -> Iterator[tuple[Key, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import neural, plot, report
-from umpteen.cli.benchmark import members
+from umpteen.models.recipes import member_names
 from umpteen.store import atomic_write
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -165,7 +165,7 @@ def _seconds(row: Mapping[str, Any]) -> str:
 def _recipe(name: str) -> str:
     """Return the recipe of a row: cascadexml*3 is cascadexml, lightxml-BS is lightxml."""
     plan = next(plan for plan in neural.PLANS.values() if name in plan)
-    return members(plan[name].recipe)[0]
+    return member_names(plan[name].recipe)[0]
 
 
 def _title(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Every linear recipe on the same rows, and an ensemble of two of them."""
+"""Every linear recipe on the same rows, and an ensemble of two of them, which is saved as one model."""
 
 import time
 
@@ -23,3 +23,6 @@ for recipe in ("xr-linear", "parabel", "bonsai", "plt", "dismec"):
 ensemble = umpteen.Ensemble([models["xr-linear"], models["bonsai"]], rule="average")
 figures = ensemble.evaluate(X_test, test.Y)
 print(f"{'two of them':<12}{figures['P@1']:7.2f}{figures['P@5']:7.2f}")
+
+ensemble.save("votes")
+print("saved as one model, merged by", umpteen.load("votes").rule)

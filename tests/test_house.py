@@ -31,7 +31,7 @@ OPTIONAL = {"pyarrow", "safetensors", "torch", "transformers", "triton"}
 PUBLIC = {
     "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "ExtremeText", "FullHead",
     "LabelTree", "LightXML", "PLT", "Parabel", "Tfidf", "TopK", "XMLCNN", "XRLinear", "XRTransformer", "XTransformer",
-    "__version__", "evaluate", "load", "load_demo", "read",
+    "__version__", "evaluate", "evaluate_model", "load", "load_demo", "read",
 }  # fmt: skip
 
 

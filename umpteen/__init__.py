@@ -34,6 +34,7 @@ _HOMES = {
     "Tfidf": "umpteen.data.tfidf",
     "LabelTree": "umpteen.tree",
     "evaluate": "umpteen.metrics",
+    "evaluate_model": "umpteen.evaluation",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -1,4 +1,4 @@
-"""Ensembles of any fitted models, and the trees inside one."""
+"""Ensembles of any models, and the trees inside one: prediction. Training and storage are in test_ensemble_training."""
 
 from __future__ import annotations
 
@@ -76,10 +76,12 @@ def test_allowed_holds_for_all(fitted: Fitted, held_out: Made) -> None:
 
 def test_mistakes_are_told_when_the_ensemble_is_made(fitted: Fitted) -> None:
     model = fitted("xr-linear")
-    with pytest.raises(BadInput, match="at least one model; pass a list of fitted models"):
+    with pytest.raises(BadInput, match="at least one model; pass a list of models"):
         Ensemble([])
-    with pytest.raises(NotFitted, match="this XRLinear is not fitted yet; call fit first"):
-        Ensemble([model, XRLinear()])
+    with pytest.raises(BadInput, match=r"made of models of a recipe, but model 1 is Ensemble\(\[XRLinear"):
+        Ensemble([model, Ensemble([XRLinear()])])
+    with pytest.raises(NotFitted, match="has models that are not fitted yet; call fit first"):
+        Ensemble([model, XRLinear()]).topk(["a"], 1)
     with pytest.raises(BadConfig, match="did you mean 'average'"):
         Ensemble([model], rule="averge")
     with pytest.raises(BadInput, match=r"needs a list of models, but got a XRLinear; wrap it: \[model\]"):

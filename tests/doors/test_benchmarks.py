@@ -29,8 +29,9 @@ from benchmarks import (
     run,
     summary,
 )
-from umpteen.cli.benchmark import COLUMNS, BenchFailed, members
+from umpteen.cli.benchmark import COLUMNS, BenchFailed
 from umpteen.models import create
+from umpteen.models.recipes import member_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -300,7 +301,7 @@ def test_umpteens_runner_measures_all_stages(tmp_path):
 def test_every_row_of_the_neural_tables_can_be_made():
     for cases in neural.PLANS.values():
         for name, case in cases.items():
-            recipe, _ = members(case.recipe)
+            recipe = member_names(case.recipe)[0]
             create(recipe, dict(case.settings) | ({} if recipe == "xr-linear" else {"encoder.name": "some"}))
             assert "," not in name  # --only A,B
 

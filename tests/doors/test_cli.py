@@ -24,11 +24,10 @@ from typer.testing import CliRunner
 import umpteen
 from umpteen import store
 from umpteen.cli import app
-from umpteen.cli.evaluation import align, propensity_constants
+from umpteen.cli.evaluation import propensity_constants
 from umpteen.cli.options import collect, spell_out
 from umpteen.cli.prediction import typed_texts
 from umpteen.cli.terminal import Terminal
-from umpteen.data import Dataset, Labels
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
 from umpteen.kernels.compiling import compiling
 
@@ -773,16 +772,6 @@ def test_evaluate_feature_rows(rows_model: Path, rows_data: Path) -> None:
     assert figures["P@1"] == figures["PSP@1"] == 100
 
 
-def test_columns_follow_the_labels_of_the_model() -> None:
-    Y = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], np.float32))
-    theirs = Dataset(X=sp.csr_matrix(np.ones((2, 1))), Y=Y, labels=Labels(["b", "new", "a", "cee"], [*"bnac"]))
-    moved = align(theirs, Labels(["a", "b", "cee"]))
-    assert moved.labels.keys() == ["a", "b", "cee", "n"]
-    assert moved.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
-    numbered = align(Dataset(X=theirs.X, Y=Y), Labels(["a", "b"]))
-    assert numbered.Y.toarray().tolist() == Y.toarray().tolist()
-
-
 @pytest.mark.parametrize("wrong", ["0.5", "a,b", "amazon-670", "0.5,1,2"])
 def test_propensity_is_two_numbers_or_a_name(wrong: str) -> None:
     assert propensity_constants("0.5,0.4") == propensity_constants("Wiki-500K") == (0.5, 0.4)
@@ -809,23 +798,15 @@ def test_propensities_come_from_the_rows_that_the_model_was_trained_on(
         assert row[f"PSP@{k}"] == pytest.approx(figures[f"PSP@{k}"], abs=1e-3)
 
 
-def test_without_counts_in_the_model_labels_are_counted_in_the_train_split(
-    model: Path, data: Path, tmp_path: Path
-) -> None:
-    words = ["--json", "--propensity", "0.55,1.5"]
-    expected = json.loads(run("evaluate", model, data, *words).stdout)
+def test_propensities_need_the_counts_of_the_model(model: Path, data: Path, tmp_path: Path) -> None:
     opened = umpteen.load(model)
     opened.targets_ = replace(opened.targets_, counts=None)
     opened.save(tmp_path / "m")
     assert umpteen.load(tmp_path / "m").targets_.counts is None
-    older = run("evaluate", tmp_path / "m", data, *words)
-    assert json.loads(older.stdout)["PSP@3"] == expected["PSP@3"]
-    assert "saved without counts of its labels" in older.stderr
-    path = tmp_path / "test.tsv"
-    path.write_text("apple pear\tfruit\n")
-    refused = run("evaluate", tmp_path / "m", path, *words)
+    assert run("evaluate", tmp_path / "m", data).exit_code == 0
+    refused = run("evaluate", tmp_path / "m", data, "--propensity", "0.55,1.5")
     assert refused.exit_code == 2
-    assert "pass its folder, or train again" in " ".join(refused.stderr.split())
+    assert "saved without counts of its labels" in " ".join(refused.stderr.split())
 
 
 def test_evaluate_and_bench_tell_the_share_of_labels_that_training_never_saw(
@@ -859,6 +840,119 @@ def test_test_labels_are_separated_as_those_of_training(tmp_path: Path) -> None:
     figures = json.loads(run("evaluate", tmp_path / "m", alone, "--json", "-k", "1,2").stdout)
     assert (figures["unseen_labels"], figures["R@2"]) == (0, 100)
     assert json.loads((tmp_path / "m" / "config.json").read_text())["meta"]["data"] == {"separator": ";"}
+
+
+# ensembles
+
+
+@pytest.fixture(scope="module")
+def ensemble_model(data: Path) -> Path:
+    """Two recipes in one folder, trained by the command."""
+    path = data.parent / "ensemble"
+    words = ["--recipe", "xr-linear+plt", "--rule", "rank-average", "--weights", "2,1", "--set", "plt:linear.cost=3"]
+    result = run("train", data, "-o", path, *words, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "model 2: " in result.stderr
+    return path
+
+
+def test_train_makes_an_ensemble_of_recipes(ensemble_model: Path) -> None:
+    opened = umpteen.load(ensemble_model)
+    assert (opened.rule, opened.weights) == ("rank-average", [2.0, 1.0])
+    assert [model.recipe for model in opened.models] == ["xr-linear", "plt"]
+    assert (opened.models[0].config.linear.cost < 3, opened.models[1].config.linear.cost) == (True, 3.0)
+    assert {model.config.tree.leaf_size for model in opened.models} == {2}
+
+
+def test_train_makes_an_ensemble_of_seeds(data: Path, tmp_path: Path) -> None:
+    result = run("train", data, "-o", tmp_path / "m", "--recipe", "parabel*3", "--ensemble", "rank-average", *SMALL)
+    assert result.exit_code == 0, result.output
+    opened = umpteen.load(tmp_path / "m")
+    assert [model.config.seed for model in opened.models] == [0, 1, 2]
+    assert opened.rule == "average"
+    assert {model.config.ensemble for model in opened.models} == {"rank-average"}  # that of the trees of each
+
+
+def test_an_ensemble_is_asked_like_a_model(ensemble_model: Path, data: Path) -> None:
+    answered = run("predict", ensemble_model, "-", "-k", "2", "--json", "--quiet", stdin="apple hammer\nsaw cat\n")
+    assert answered.exit_code == 0, answered.output
+    found = [{label["label"] for label in json.loads(line)["labels"]} for line in answered.stdout.splitlines()]
+    assert found == [{"fruit", "tool"}, {"tool", "animal"}]
+    figures = json.loads(run("evaluate", ensemble_model, data, "--json", "--propensity", "0.55,1.5").stdout)
+    test = umpteen.read(data, "test")
+    expected = umpteen.evaluate_model(umpteen.load(ensemble_model), test, propensity=(0.55, 1.5))
+    assert {name: figures[name] for name in expected.metrics} == pytest.approx(expected.metrics, abs=1e-4)
+    assert figures["P@1"] > 90
+
+
+def test_info_shows_the_models_of_an_ensemble(ensemble_model: Path) -> None:
+    shown = run("info", ensemble_model, "--tree", "--verify").stdout
+    assert all(word in shown for word in ("rank-average", "model 1", "model 2", "xr-linear", "plt", "every byte"))
+    facts = json.loads(run("info", ensemble_model, "--json", "--tree").stdout)
+    assert [model["recipe"] for model in facts["models"]] == ["xr-linear", "plt"]
+    assert {level["tree"] for level in facts["tree"]} == {1, 2}
+    assert facts["size_on_disk"] > 0
+
+
+def test_training_an_ensemble_is_resumed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = tmp_path / "stages"
+    words = ["train", data, "-o", tmp_path / "m", "--recipe", "xr-linear*2", "--checkpoint", stages, *SMALL]
+    with monkeypatch.context() as patched:
+        stops = _StopsWhen(lambda: len(list(stages.rglob("tree-*.safetensors"))) == 2)  # in the second model
+        patched.setattr(Terminal, "progress", lambda self: stops)
+        stopped = run(*words, "--quiet")
+    assert stopped.exit_code == 130
+    assert "the same command resumes from there" in " ".join(stopped.stderr.split())
+    assert run(*words, "--quiet").exit_code == 0
+    assert not stages.exists()
+    assert len(umpteen.load(tmp_path / "m").models_) == 2
+
+
+def test_an_ensemble_that_cannot_be_saved_is_kept_elsewhere(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _FullDisk(monkeypatch, tmp_path / "m")
+    result = run("train", data, "-o", tmp_path / "m", "--recipe", "xr-linear*2", "--quiet", *SMALL)
+    assert result.exit_code == 1
+    assert "The trained model is kept in" in result.stderr
+    assert len(umpteen.load(next(tmp_path.glob("m-unsaved-*"))).models_) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recipe", "xr-linear*0"], "write NAME*3 for three models of a recipe"),
+        (["--recipe", "xr-linear+plx"], "did you mean 'plt'"),
+        (["--rule", "average"], "merge models, but xr-linear is one; write --recipe 'xr-linear*3' for three"),
+        (["--recipe", "plt*2", "--rule", "averge"], "did you mean 'average'"),
+        (["--recipe", "plt*2", "--weights", "1,2,3"], "one weight per model (2), but there are 3"),
+        (["--recipe", "plt*2", "--weights", "heavy"], "--weights takes numbers"),
+        (["--recipe", "plt*2", "--set", "bonsai:trees=2"], "names the recipe bonsai, which is not one of plt"),
+        (["--recipe", "plt*2", "--encoder", "minilm"], "plt has no setting 'encoder.name'"),
+        (["--all-encoders"], "name it, as in --preset wiki10-31k"),
+        (["--all-encoders", "--preset", "wiki10-31k", "--encoder", "minilm"], "but minilm is named, too"),
+    ],
+)
+def test_wrong_ensembles_are_told_before_data_is_read(words: list[str], message: str, tmp_path: Path) -> None:
+    result = run("train", "absent", "-o", tmp_path / "m", *words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_all_encoders_of_a_preset_are_trained(
+    data: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from umpteen.models import presets
+
+    small = presets.preset("wiki10-31k")._replace(encoders=(str(encoder_folder),) * 2, seeds=(0, 1))
+    paper = small.settings | {"encoder.name": str(encoder_folder)}
+    monkeypatch.setitem(presets.PRESETS, "wiki10-31k", small._replace(settings=paper))
+    words = ["--preset", "wiki10-31k", "--all-encoders", "--network.levels", "2", "--device", "cpu", *LEARN]
+    result = run("train", data, "-o", tmp_path / "m", *words)
+    assert result.exit_code == 0, result.output
+    opened = umpteen.load(tmp_path / "m")
+    assert (opened.rule, [model.config.seed for model in opened.models]) == ("rank-average", [0, 1])
 
 
 # info, recipes, settings, warmup, bench, demo
@@ -987,14 +1081,15 @@ def test_bench_gives_an_encoder_to_the_recipe_that_has_one(
 ) -> None:
     import umpteen.cli.benchmark
     import umpteen.models
-    from umpteen.cli.benchmark import measure_job, own_settings
+    from umpteen.cli.benchmark import measure_job
     from umpteen.cli.inspection import recipe_names
+    from umpteen.models.recipes import own_settings
 
     assert recipe_names(None) == ["xr-linear", "parabel", "bonsai", "plt", "dismec"]  # none of them needs torch
     settings = {"encoder.name": "x", "seed": 1}
-    assert own_settings("xr-linear", ["xr-linear", "xr-transformer"], settings) == {"seed": 1}
-    assert own_settings("xr-transformer", ["xr-linear", "xr-transformer"], settings) == settings
-    assert own_settings("xr-linear", ["xr-linear", "plt"], settings) == settings  # which is then an error
+    assert own_settings(["xr-linear"], ["xr-linear", "xr-transformer"], settings) == {"seed": 1}
+    assert own_settings(["xr-transformer"], ["xr-linear", "xr-transformer"], settings) == settings
+    assert own_settings(["xr-linear"], ["xr-linear", "plt"], settings) == settings  # which is then an error
     words = ["--recipes", "xr-transformer", "--encoder", encoder_folder, "--device", "cpu", *LEARN]
     has_gpu = import_module("torch").cuda.is_available()
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
@@ -1018,7 +1113,7 @@ def test_changed_data_are_measured_again(data: Path, tmp_path: Path) -> None:
 
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
-    job = Job(str(folder), "plt", 1, {}, None, "test", quiet=True)
+    job = Job(str(folder), "plt", {}, None, "test", quiet=True)
     before = job.key
     assert job.key == before
     (labels,) = folder.glob("test_labels*")
@@ -1085,7 +1180,7 @@ def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: 
 def test_bench_tells_a_fault_of_its_own_from_want_of_memory(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from umpteen.cli import benchmark
 
-    job = benchmark.Job(str(data), "plt", 1, {}, None, "test", quiet=True)
+    job = benchmark.Job(str(data), "plt", {}, None, "test", quiet=True)
     with pytest.raises(benchmark.BenchFailed, match=r"^training 'plt' failed: TypeError: "):
         benchmark.in_own_process(replace(job, n_rows="ten"))
     assert "Traceback" in capfd.readouterr().err
@@ -1107,7 +1202,7 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
     trained = []
 
     def watched(job: Any) -> Any:
-        trained.append((job.recipe, job.n_members, job.settings, job.split))
+        trained.append((job.recipe, job.settings, job.own, job.split))
         return measure_job(job)
 
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
@@ -1118,7 +1213,8 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
     assert first.exit_code == 0, first.output
     assert "xr-linear × 2" in first.stdout
     common = {"tree.leaf_size": "8"}
-    assert trained == [("plt", 1, common | {"linear.cost": "2"}, "train"), ("xr-linear", 2, common, "train")]
+    own = {"plt": {"linear.cost": "2"}}
+    assert trained == [("plt", common, own, "train"), ("xr-linear*2", common, {}, "train")]
     assert run("bench", data, *words, *kept).stdout == first.stdout
     assert len(trained) == 2
     assert run("bench", data, "--recipes", "plt", "--set", "linear.cost=3", *kept, "--quiet").exit_code == 0

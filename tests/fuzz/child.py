@@ -44,7 +44,7 @@ def query(folder: Path, kind: str) -> None:
     assert np.isfinite(scored.data).all(), "scores that are not finite"
     model.predict(X[:3])
     str(model.describe())
-    if model.tfidf_ is not None:
+    if getattr(model, "tfidf_", None) is not None:  # an ensemble has none of its own
         assert len(model.tfidf_.terms) == model.tfidf_.n_features
 
 

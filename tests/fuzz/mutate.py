@@ -22,12 +22,24 @@ _TYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "?")
 
 
 def mutate(folder: Path, others: list[Path], rng: Random) -> str:
-    """Damage the model in ``folder`` in one to three ways; return what was done."""
+    """Damage the model in ``folder``, or one inside an ensemble, in one to three ways; return what was done."""
     done = []
+    inside = sorted(path.parent for path in folder.glob("model-*/config.json"))
+    target = inside[rng.integers(len(inside))] if inside and rng.random() < 0.7 else folder
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         way = _WAYS[rng.choice(len(_WAYS), p=_ODDS)]
-        done.append(f"{way.__name__}: {way(folder, others, rng)}")
+        done.append(f"{way.__name__}: {way(target, others, rng)}")
+    if target is not folder:
+        _restate_sizes(folder)
     return "; ".join(done)
+
+
+def _restate_sizes(folder: Path) -> None:
+    """Let the table of an ensemble have the sizes that the files of its models have now."""
+    document = _config(folder)
+    for entry in document["files"].values():
+        entry["bytes"] = (folder / entry["file"]).stat().st_size
+    _write(folder, document)
 
 
 def _config(folder: Path) -> dict[str, Any]:

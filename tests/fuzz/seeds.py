@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.cli.training import build
 from umpteen.data.labels import Labels
-from umpteen.models import create
 
 N_LABELS, N_ROWS, N_FEATURES, N_WORDS = 600, 700, 60, 80
 
@@ -25,6 +25,7 @@ SEEDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "flat": ("dismec", {"store.weights": "float32"}, "rows", "names"),
     "single": ("plt", {}, "texts", "single"),
     "letters": ("bonsai", {"trees": 1, "tfidf.analyzer": "char_wb", "tfidf.ngram_max": 3}, "texts", "keys"),
+    "ensemble": ("xr-linear+plt", {**_WIDE}, "texts", "names"),
 }
 
 
@@ -45,7 +46,7 @@ def make(folder: Path) -> None:
         if not (folder / name / "config.json").exists():
             X = texts() if input_kind == "texts" else rows()
             Y, names = _labels(label_kind)
-            model = create(recipe, {**settings, "threads": 1})
+            model = build(recipe, {**settings, "threads": 1})
             model.fit(X, Y, label_names=names).save(folder / name)
 
 

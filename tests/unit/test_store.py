@@ -107,6 +107,27 @@ def test_views_are_mapped_aligned_and_read_only_or_in_memory(tmp_path):
         mapped["data"][0] = 2
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_model_inside_another(tmp_path, mmap):
+    arrays, extra = {"weights": {"data": np.arange(3.0)}}, {"encoder/x.bin": b"x"}
+    inner = store.files_of(config={"recipe": "inner"}, arrays=arrays, labels=["a"], extra=extra)
+    outer = {f"model-0/{name}": content for name, content in inner.items()}
+    store.write(tmp_path / "model", config={"recipe": "outer"}, arrays={}, extra=outer)
+    stored = store.read(tmp_path / "model", mmap=mmap)
+    stored.verify()
+    assert (stored.config["recipe"], stored.stems, stored.labels) == ("outer", [], None)
+    inside = stored.nested("model-0")
+    inside.verify()
+    assert (inside.config["recipe"], inside.stems, inside.labels) == ("inner", ["weights"], ["a"])
+    assert inside.arrays("weights")["data"].tolist() == [0, 1, 2]
+    assert inside.arrays("weights")["data"].flags.writeable != mmap
+    assert inside.content("encoder/x.bin") == b"x"
+    assert inside.folder("encoder").joinpath("x.bin").read_bytes() == b"x"
+    assert store.is_model(inside.path)
+    with pytest.raises(BadModelFile, match="has no model 'model-1'"):
+        stored.nested("model-1")
+
+
 def test_mapped_arrays_outlive_a_new_version(tmp_path):
     save(tmp_path / "model", 1.0)
     old = store.read(tmp_path / "model")

@@ -105,10 +105,20 @@ def _common(
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Folder to save the model in.")],
-    recipe: Annotated[str | None, typer.Option(help="See: umpteen recipes. Default: xr-linear.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="See: umpteen recipes. Default: xr-linear. NAME*3 and NAME+NAME train an ensemble."),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="How the models of an ensemble are merged. Default: average.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(metavar="W,W", help="How much each model of it counts.")] = None,
     preset: Annotated[
         str | None, typer.Option(help="The paper's settings for a dataset, such as wiki10-31k (xr-transformer).")
     ] = None,
+    all_encoders: Annotated[
+        bool, typer.Option("--all-encoders", help="Train the paper's ensemble: a model per encoder of the preset.")
+    ] = False,
     encoder: Encoder = None,
     device: Device = None,
     config: Config = None,
@@ -122,13 +132,20 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save it. Settings may also be flags: --tree.branching 16."""
-    from umpteen.cli.options import collect, data_path
+    from umpteen.cli.options import check_all_encoders, collect, data_path, numbers, of_recipes
+    from umpteen.cli.training import build
     from umpteen.cli.training import train as run
 
-    own = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
-    recipe, settings = collect(config, set_ or [], recipe, preset=preset, **own)
+    direct = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
+    common, own = of_recipes(set_ or [])
+    recipe, settings = collect(config, common, recipe, preset=preset, **direct)
+    if all_encoders:
+        check_all_encoders(preset, settings)
+    shares = None if weights is None else numbers(weights, float, "--weights")
+    model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
+    given = {*settings, *(key for some in own.values() for key in some)}
     options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
-    run(data_path(data), output, recipe, settings, **options)
+    run(data_path(data), output, model, given, **options)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """``umpteen bench`` and ``umpteen demo``: train recipes on one dataset and put their figures in one table.
 
-Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's. ``NAME*3`` is
-three models of a recipe with other seeds that vote, measured as one.
+Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's. ``NAME*3`` and
+``NAME+NAME`` are ensembles, measured as one model.
 """
 
 from __future__ import annotations
@@ -13,33 +13,29 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from umpteen import __version__
-from umpteen.cli.evaluation import MANY_UNSEEN, propensity_weights, score, shortlist_recall, unseen_labels, unseen_note
+from umpteen.cli.evaluation import MANY_UNSEEN, unseen_note
+from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal
-from umpteen.cli.training import rows_of, size_of
-from umpteen.config import describe, to_dict
+from umpteen.cli.training import build, size_of
+from umpteen.config import to_dict
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress
 from umpteen.errors import BadConfig, BadInput, UmpteenError
+from umpteen.evaluation import evaluate_model
 from umpteen.metrics import PROPENSITY
-from umpteen.shortlist import TopK
 from umpteen.store import atomic_write, fingerprint
-
-if TYPE_CHECKING:
-    from umpteen.models.estimate import Estimate
-    from umpteen.models.targets import Targets
 
 KS = (1, 3, 5)
 _HELD_OUT = 0.1  # share of a single file that is tested on
-_MOST_MEMBERS = 99
 _QUERIES = 200  # single queries that are timed
 
 COLUMNS = {
@@ -65,56 +61,20 @@ class Job:
 
     data: str
     recipe: str
-    n_members: int
     settings: dict[str, Any]
     n_rows: int | None
     split: str
     quiet: bool
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of single recipes of an ensemble
 
     @property
     def key(self) -> str:
         """A name for all that decides the figures."""
-        from umpteen.models import create
+        from umpteen.models.recipes import create_members
 
-        whole = to_dict(create(self.recipe, self.settings).config)
+        whole = [to_dict(model.config) for model in create_members(self.recipe, self.settings, self.own)]
         data = _stamps(Path(self.data).resolve())
-        return fingerprint(__version__, [data, self.recipe, self.n_members, whole, self.n_rows or 0, self.split])
-
-
-class Several:
-    """Models of one recipe with other seeds, handled as one model."""
-
-    def __init__(self, models: Sequence[Any]):
-        self.models, self.config = models, models[0].config
-
-    def estimate(self, X: Any, Y: Any) -> Estimate:
-        """Return what one takes, so many times over; they have the same memory, one after the other."""
-        one = self.models[0].estimate(X, Y)
-        return replace(one, seconds=len(self.models) * one.seconds)
-
-    def fit(self, X: Any, Y: Any, *, label_names: Any, progress: Progress) -> Several:
-        """Train all, one after the other."""
-        from umpteen.models.ensemble import Ensemble
-
-        for model in self.models:
-            model.fit(X, Y, label_names=label_names, progress=progress)
-        self.labels_, self.ensemble = self.models[0].labels_, Ensemble(self.models)
-        return self
-
-    @property
-    def targets_(self) -> Targets:
-        """The labels, which are those of each."""
-        return self.models[0].targets_
-
-    def topk(self, X: Any, k: int, *, threads: int | None = None) -> TopK:
-        """Let them vote."""
-        return self.ensemble.topk(X, k, threads=threads)
-
-    def save(self, folder: Path) -> None:
-        """Write each to a folder of its own."""
-        folder.mkdir(parents=True)
-        for number, model in enumerate(self.models):
-            model.save(folder / str(number))
+        return fingerprint(__version__, [data, whole, self.n_rows or 0, self.split])
 
 
 def bench(
@@ -134,18 +94,7 @@ def bench(
     ``own`` are settings of single recipes. What is found in ``out`` is not measured again, and every row is written
     there as soon as it is known.
     """
-    from umpteen.models import create
-
-    named = [members(recipe) for recipe in recipes]
-    names = [name for name, _ in named]
-    unknown = set(own or {}) - set(names)
-    if unknown:
-        raise BadConfig(f"--set names the recipe {sorted(unknown)[0]}, which is not in --recipes")
-    jobs = []
-    for name, count in named:
-        changed = own_settings(name, names, settings) | (own or {}).get(name, {})
-        create(name, changed)  # a wrong name or setting is told before anything is trained
-        jobs.append(Job(data, name, count, changed, n_rows, split, terminal.quiet))
+    jobs = _jobs(data, recipes, settings, own or {}, n_rows, split, terminal.quiet)
     known = _kept(out)
     if split != "test" and not Path(data).is_dir():
         raise BadConfig(f"--split {split} asks for a part of a folder, but {data} is one file; leave it out")
@@ -164,6 +113,24 @@ def bench(
     finally:  # what is known by then is shown, even if a recipe failed or was interrupted
         if rows:
             terminal.json(rows) if as_json else _show(rows, data, split, terminal)
+
+
+def _jobs(
+    data: str, recipes: Sequence[str], settings: dict[str, Any], own: Mapping[str, dict[str, Any]],
+    n_rows: int | None, split: str, quiet: bool,
+) -> list[Job]:  # fmt: skip
+    """Return what is to be measured; a wrong name or setting is told before anything is trained."""
+    from umpteen.models.recipes import create_members, member_names, own_settings
+
+    named = {recipe: member_names(recipe) for recipe in recipes}
+    known = {name for names in named.values() for name in names}
+    check_own(own, known)
+    jobs = []
+    for recipe, names in named.items():
+        some = {name: own[name] for name in names if name in own}
+        jobs.append(Job(data, recipe, own_settings(names, known, settings), n_rows, split, quiet, some))
+        create_members(recipe, jobs[-1].settings, some)
+    return jobs
 
 
 def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Terminal) -> None:
@@ -199,33 +166,9 @@ def _stamps(data: Path) -> list[Any]:
     return [str(data), *([file.name, stat.st_size, stat.st_mtime_ns] for file, stat in stats)]
 
 
-def members(recipe: str) -> tuple[str, int]:
-    """Read how many models of a recipe vote.
-
-    Examples
-    --------
-    >>> members("xr-transformer*3"), members("plt")
-    (('xr-transformer', 3), ('plt', 1))
-    """
-    name, star, count = recipe.partition("*")
-    if star and not (count.isdecimal() and 0 < int(count) <= _MOST_MEMBERS):
-        raise BadConfig(f"write NAME*3 for three models of a recipe, up to {_MOST_MEMBERS}, not '{recipe}'")
-    return name, int(count) if star else 1
-
-
-def own_settings(recipe: str, recipes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the settings that this recipe does not have but another one of them has, such as an encoder's."""
-    from umpteen.models import RECIPES
-
-    keys = {name: {key for key, *_ in describe(RECIPES[name].config_class)} for name in recipes if name in RECIPES}
-    others = set().union(*keys.values()) - keys.get(recipe, set())
-    return {key: value for key, value in settings.items() if key not in others}
-
-
 def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
     """Fit, predict and save a model; return its figures, times and sizes by name."""
-    X = rows_of(train)
-    n_known = train.Y.shape[1]
+    X = train.inputs
     before = _reset_peak()
     begun = time.perf_counter()
     model.fit(X, train.Y, label_names=train.labels, progress=progress)
@@ -233,23 +176,21 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
     expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
-    weights = propensity_weights(model, max(n_known, test.Y.shape[1]), constants)
-    scored = score(model, test, ks=KS, weights=weights, progress=progress)
-    recall = shortlist_recall(model, test, test.Y[:, :n_known], None, progress)
+    found = evaluate_model(model, test, KS, propensity=constants, progress=progress)
     model.save(folder)
     return {
-        "recipe": model.config.recipe,
-        **{name: round(value, 3) for name, value in scored.figures.items()},
+        "recipe": model.recipe,
+        **{name: round(value, 3) for name, value in found.metrics.items()},
         "propensity": list(constants),
-        "unseen_labels": round(unseen_labels(model, test.Y), 3),
+        "unseen_labels": round(found.unseen_labels, 3),
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
         "gpu_mb": _gpu_peak_mb(),
         "gpu_fit_mb": gpu_peak,
         "model_mb": round(size_of(folder) / 1e6, 3),
-        "ms_per_text": round(1e3 * scored.seconds / scored.n_rows, 4),
-        "p50_ms": round(_one_query_ms(model, rows_of(test)), 4),
-        "shortlist_recall": [round(value, 2) for value in recall],
+        "ms_per_text": round(1e3 * found.seconds / found.n_rows, 4),
+        "p50_ms": round(_one_query_ms(model, test.inputs), 4),
+        "shortlist_recall": [round(value, 2) for value in found.shortlist_recall],
         "expected": {name: round(getattr(expected, name), 3) for name in ("seconds", "memory_mb", "gpu_mb")},
     }
 
@@ -318,18 +259,17 @@ def _answer(job: Job, sender: Connection) -> None:
 
 def measure_job(job: Job) -> dict[str, Any]:
     """Read the data, train the models of a job and return their figures, in this process."""
-    from umpteen.models import create, warmup
+    from umpteen.models import warmup
 
     terminal = Terminal(quiet=job.quiet)
-    first = create(job.recipe, job.settings)
-    others = [create(job.recipe, job.settings | {"seed": first.config.seed + n}) for n in range(1, job.n_members)]
-    model = Several([first, *others]) if others else first
+    model = build(job.recipe, job.settings, job.own)
     train, test = read_both(job.data, job.n_rows, job.split)
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
         warmup(progress)  # compiling is no part of training
         row = measure(model, train, test, Path(folder, "model"), progress)
-    row["settings"] = {key: str(value) for key, value in job.settings.items()}
-    return row | ({"recipe": f"{job.recipe} × {job.n_members}"} if others else {})
+    own = {f"{name}:{key}": value for name, settings in job.own.items() for key, value in settings.items()}
+    row["settings"] = {key: str(value) for key, value in (job.settings | own).items()}
+    return row | {"recipe": job.recipe.replace("*", " × ").replace("+", " + ")}
 
 
 def _one_query_ms(model: Any, X: Any) -> float:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from umpteen.cli.benchmark import measure, own_settings
+from umpteen.cli.benchmark import measure
 from umpteen.cli.terminal import Terminal, printable
 from umpteen.data import Dataset, load_demo
 from umpteen.data.locate import MINILM
@@ -21,8 +21,8 @@ from umpteen.store import check_output
 LINEAR, NEURAL = "xr-linear", "xr-transformer"
 
 # What two cores do in a minute and a half, chosen on a part of the training texts: the beginning of a description says
-# most of it, one resolution spares a pass over the texts, and the encoder's own classifiers, which learn for less than an
-# epoch, leave the last word to the ranker.
+# most of it, one resolution spares a pass over the texts, and the encoder's own classifiers, which learn for less than
+# an epoch, leave the last word to the ranker.
 NEURAL_SETTINGS: dict[str, Any] = {
     "encoder.max_length": 24,
     "encoder.device": "cpu",
@@ -88,8 +88,10 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
 
 def _recipes(settings: dict[str, Any], terminal: Terminal) -> dict[str, dict[str, Any]]:
     """Return the recipes that can be trained here with their settings; say what is missing for the others."""
+    from umpteen.models.recipes import own_settings
+
     both = (LINEAR, NEURAL)
-    own = {recipe: own_settings(recipe, both, settings) for recipe in both}
+    own = {recipe: own_settings([recipe], both, settings) for recipe in both}
     missing = [package for package in ("torch", "transformers", MINILM[0]) if find_spec(package) is None]
     if missing:
         terminal.note(

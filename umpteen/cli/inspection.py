@@ -32,7 +32,10 @@ def info(
     if as_json:
         terminal.json({**facts, "tree": levels} if with_tree else facts)
         return
-    terminal.table(["", str(path)], [[key.replace("_", " "), _shown(key, facts[key])] for key in facts])
+    members = facts.pop("models", [])
+    _show([str(path)], [facts], terminal)
+    if members:
+        _show([f"model {number}" for number in range(1, len(members) + 1)], members, terminal)
     if with_tree:
         columns = [column.replace("_", " ") for column in levels[0]]
         terminal.table(columns, [list(level.values()) for level in levels], title="Label trees")
@@ -43,8 +46,7 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
     import numpy as np
 
     levels = []
-    net = getattr(getattr(model, "neural_", None), "net", None)
-    trees = [head.tree for head in model.heads_] + ([] if net is None else [net.tree])  # a network's comes last
+    trees = [tree for member in getattr(model, "models_", [model]) for tree in _trees(member)]
     for number, tree in enumerate(trees, start=1):
         for level, starts in enumerate(tree.starts, start=1):
             children = np.diff(starts)
@@ -59,6 +61,19 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
                 }
             )
     return levels
+
+
+def _trees(model: Any) -> list[Any]:
+    """Return the label trees of a model; a network's comes last."""
+    net = getattr(model.neural_, "net", None)
+    return [head.tree for head in model.heads_] + ([] if net is None else [net.tree])
+
+
+def _show(names: list[str], models: list[dict[str, Any]], terminal: Terminal) -> None:
+    """Print one table with a column for each model."""
+    keys = dict.fromkeys(key for facts in models for key in facts)
+    rows = [[key.replace("_", " "), *(_shown(key, facts.get(key)) for facts in models)] for key in keys]
+    terminal.table(["", *names], rows)
 
 
 def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
@@ -120,6 +135,8 @@ def _shown(key: str, value: Any) -> str:
         return "every byte is as it was saved"
     if key in ("size_on_disk", "bytes"):
         return megabytes(value)
+    if value is None:
+        return "–"
     if isinstance(value, dict):
         return "\n".join(printable(f"{name} = {item}") for name, item in value.items()) or "–"
     if isinstance(value, (list, tuple)):

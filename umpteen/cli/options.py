@@ -72,7 +72,7 @@ def collect(
 
 
 def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Tell settings for all recipes from those of one: ``lightxml:net.epochs=8``."""
+    """Tell settings for all recipes from those of one: ``lightxml:training.epochs=8``."""
     common: list[str] = []
     own: dict[str, list[str]] = {}
     for pair in pairs:
@@ -82,6 +82,23 @@ def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any
         else:
             common.append(pair)
     return common, {recipe: collect(None, some)[1] for recipe, some in own.items()}
+
+
+def check_own(own: Collection[str], names: Collection[str]) -> None:
+    """Refuse settings of a recipe that is not trained."""
+    for name in own:
+        if name not in names:
+            raise BadConfig(f"--set names the recipe {name}, which is not one of {', '.join(sorted(names))}")
+
+
+def check_all_encoders(preset: str | None, settings: dict[str, Any]) -> None:
+    """Refuse to train a model per encoder where no preset names them, or where another encoder is named."""
+    if preset is None:
+        raise BadConfig(
+            "--all-encoders trains a model for each encoder of a preset; name it, as in --preset wiki10-31k"
+        )
+    if settings["encoder.name"] != _of_preset(preset)["encoder.name"]:
+        raise BadConfig(f"--all-encoders takes the encoders of {preset}, but {settings['encoder.name']} is named, too")
 
 
 def _of_preset(name: str | None) -> dict[str, Any]:

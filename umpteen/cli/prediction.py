@@ -51,7 +51,7 @@ def predict(
     labels, least = model.labels_, -math.inf if threshold is None else threshold
     line = _json_line if as_json else _readable_line
     n_rows, begun = 0, time.perf_counter()
-    for shown, X in (text_blocks if takes_texts(model) else feature_blocks)(model, source):
+    for shown, X in (text_blocks if model.takes_texts else feature_blocks)(model, source):
         top = model.topk(X, k, **options)
         answers = zip(shown, top.labels.tolist(), top.scores.tolist(), strict=True)
         sys.stdout.write("".join(line(text, _named(labels, *found, least)) for text, *found in answers))
@@ -60,11 +60,6 @@ def predict(
     seconds = time.perf_counter() - begun
     if source != "-":
         terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
-
-
-def takes_texts(model: Any) -> bool:
-    """Tell whether a model was trained on texts; otherwise it wants feature rows."""
-    return model.describe()["input"] == "texts"
 
 
 def text_blocks(model: Any, source: str) -> Iterator[Block]:

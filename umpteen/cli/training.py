@@ -6,11 +6,14 @@ Knows nothing about how a recipe learns.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal, duration, megabytes
-from umpteen.data import Dataset, read
+from umpteen.data import read
+from umpteen.errors import BadConfig
 from umpteen.store import Run
 
 
@@ -21,26 +24,28 @@ class Interrupted(KeyboardInterrupt):
 def train(
     data: str,
     output: Path,
-    recipe: str,
-    settings: dict[str, Any],
+    model: Any,
+    settings: Collection[str],
     *,
     terminal: Terminal,
     n_rows: int | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train a model on the train split of ``data`` and save it in ``output``."""
-    from umpteen.models import create
+    """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
+
+    ``settings`` are the names of those that were given: of one that changes nothing it is told why.
+    """
     from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
 
-    model = create(recipe, settings)  # a wrong setting is told before anything is read
-    for key, when in model.config.unused.items():
+    configs = [member.config for member in getattr(model, "models", [model])]
+    for key, when in {key: when for config in configs for key, when in config.unused.items()}.items():
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
             terminal.note(f"{key} has no effect here, only where {when}")
-    check_places(model.config, checkpoint, output)
+    check_places(configs, checkpoint, output)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
-    X = rows_of(dataset)
+    X = dataset.inputs
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()
     try:
@@ -54,9 +59,31 @@ def train(
     terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
 
 
-def rows_of(dataset: Dataset) -> Any:
-    """Return what a model learns from: feature rows if there are any, else texts."""
-    return dataset.X if dataset.X is not None else dataset.texts
+def build(
+    recipe: str,
+    settings: dict[str, Any],
+    own: Mapping[str, dict[str, Any]] | None = None,
+    *,
+    rule: str | None = None,
+    weights: Sequence[float] | None = None,
+    preset: str | None = None,
+) -> Any:
+    """Make an untrained model; an ensemble if the recipe names several, or if it is that of a preset."""
+    from umpteen.models import Ensemble
+    from umpteen.models.presets import preset_ensemble
+    from umpteen.models.recipes import create_members, member_names
+
+    check_own(own or {}, member_names(recipe))
+    if preset is not None:
+        return preset_ensemble(preset, settings, recipe=recipe, rule=rule, weights=weights)
+    models = create_members(recipe, settings, own)
+    if len(models) > 1:
+        return Ensemble(models, rule or "average", weights)
+    if rule is not None or weights is not None:
+        raise BadConfig(
+            f"--rule and --weights merge models, but {recipe} is one; write --recipe '{recipe}*3' for three"
+        )
+    return models[0]
 
 
 def size_of(folder: Path) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.data.labels import Labels
-from umpteen.data.sparse import as_csr, check_rows_match, n_rows_of
+from umpteen.data.sparse import as_csr, check_rows_match, n_rows_of, wrap
 from umpteen.errors import BadInput
 
 
@@ -110,6 +110,43 @@ class Dataset:
         held = np.zeros(len(self), dtype=bool)
         held[np.random.default_rng(seed).choice(len(self), n_held, replace=False)] = True
         return self.take(~held), self.take(held)
+
+    @property
+    def inputs(self) -> Any:
+        """What a model is trained on: feature rows if there are any, else texts."""
+        return self.texts if self.X is None else self.X
+
+    def align(self, labels: Labels) -> Dataset:
+        """Return the dataset with the columns of Y in the order of ``labels``, and labels unknown there at the end.
+
+        Labels are matched by key, else by name; columns without names by their number.
+
+        Examples
+        --------
+        >>> labels, Y = Labels.from_lists([["fruit"], ["tool"]])
+        >>> data = Dataset(["apple", "hammer"], Y=Y, labels=labels).align(Labels(["tool", "animal"]))
+        >>> data.labels.names(), data.Y.indices.tolist()
+        (['tool', 'animal', 'fruit'], [2, 0])
+        """
+        if len(self.labels) >= len(labels) and self.labels.keys(range(len(labels))) == labels.keys():
+            return self
+        vocabulary, place = _places(self.labels, labels)
+        shape = (self.Y.shape[0], len(vocabulary))
+        moved = wrap(self.Y.data.copy(), place[self.Y.indices].astype(np.int32), self.Y.indptr, shape)
+        moved.has_sorted_indices = False
+        moved.sum_duplicates()
+        return Dataset(self.texts, self.X, moved, vocabulary, self.name)
+
+
+def _places(own: Labels, labels: Labels) -> tuple[Labels, np.ndarray]:
+    """Return ``labels`` with the unknown ones of ``own`` behind, and the column of each of ``own`` there."""
+    if own.is_numbered or labels.is_numbered:
+        n_labels = max(len(own), len(labels))
+        return labels.widen(n_labels), np.arange(n_labels)
+    vocabulary = labels.copy()
+    both = zip(own.keys(), own.names(), strict=True)
+    known = [[name if key not in labels and name in labels else key] for key, name in both]
+    return vocabulary, vocabulary.encode(known, unknown="add").indices
 
 
 def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:

@@ -19,26 +19,26 @@ from umpteen.config import ModelConfig, difference, update
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.targets import Targets, is_texts, read_targets, readable
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Progress, n_threads, silent
-from umpteen.errors import BadConfig, BadInput, BadModelFile
+from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
-from umpteen.models.predictor import Answers
+from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training, begin_run
 from umpteen.models.sklearn import Contract
-from umpteen.models.targets import Targets, is_texts, read_targets, readable
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
 _ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
 
 
-class Model(Contract, Answers):
+class Model(Contract, Predictor):
     """Base of the recipes.
 
     Parameters
@@ -119,7 +119,7 @@ class Model(Contract, Answers):
             A folder for finished stages: the same call after an interruption goes on where it stopped. The
             stages are kept until ``save`` has written the model. Trainings may share it.
         """
-        run = None if checkpoint is None else begin_run(self.config, checkpoint)
+        run = None if checkpoint is None else begin_run([self.config], checkpoint)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
@@ -233,39 +233,14 @@ class Model(Contract, Answers):
 
     # Storage
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a folder, atomically; an older model there is replaced.
-
-        The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
-        """
-        self._write(path)
-        if getattr(self, "_checkpoint", None) is not None:
-            self._checkpoint.clear()
-            self._checkpoint = None
-
     def _write(self, path: str | os.PathLike[str]) -> None:
+        store.write(path, **self._contents())
+
+    def _contents(self) -> dict[str, Any]:
+        """Return what ``store.write`` takes."""
         self._check_fitted()
-        parts = folder.Parts(self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_)
-        folder.write(path, parts)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:
-        """Open a saved model.
-
-        Parameters
-        ----------
-        path
-            The folder.
-        mmap
-            Map the files into memory, so that processes share them, instead of reading them.
-        verify
-            ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
-            reads every byte and compares it with the digest that was saved.
-        """
-        stored = store.read(path, mmap=mmap)
-        if stored.config["recipe"] != cls.recipe:
-            raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
-        return cls._from_stored(stored, verify)
+        state = self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_
+        return folder.contents(folder.Parts(*state))
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 
 from umpteen import __version__
 from umpteen.config import to_dict
+from umpteen.data.targets import is_texts, readable
 from umpteen.data.tokens import Tokens
 from umpteen.errors import BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.ranker import FINETUNING, tree_arrays
-from umpteen.models.targets import is_texts, readable
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 

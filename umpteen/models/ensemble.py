@@ -1,81 +1,282 @@
-"""Several trained models that vote: other recipes, other encoders, other seeds, in any mix."""
+"""Several models whose predictions are merged: other recipes, other encoders, other seeds, in any mix.
+
+Trains them one after the other and keeps each in a folder inside its own. The rules live in ``ensemble_rules``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 
+from umpteen import store
 from umpteen.data.labels import Labels
-from umpteen.errors import BadInput
+from umpteen.data.targets import Targets, read_targets, readable
+from umpteen.engine import Progress, silent
+from umpteen.errors import BadInput, BadModelFile, NotFitted
+from umpteen.kernels import ahead
+from umpteen.models.ahead import TRAIN
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
-from umpteen.models.predictor import Answers
-from umpteen.models.targets import Targets, readable
+from umpteen.models.estimate import Estimate
+from umpteen.models.folder import check_digests, count_of, whole
+from umpteen.models.predictor import Predictor
+from umpteen.models.ranker import begin_run
+from umpteen.models.recipes import RECIPES, create_members
 from umpteen.shortlist import TopK, check_k
+from umpteen.tree import LabelTree
+
+_MEMBER = "model-{}"  # folder of a model inside the ensemble's
+_KEPT = 0.15  # share of the memory of its training that a model keeps: 3 of 27 bytes a weight, an encoder's 4 of 16
 
 
-class Ensemble(Answers):
-    """Merge the predictions of fitted models over the same labels.
+class Ensemble(Predictor):
+    """Merge the predictions of several models over the same labels.
 
     Parameters
     ----------
     models
-        Fitted models whose labels agree.
+        Models of any recipes. If all are fitted, on the same labels, the ensemble can predict at once; ``fit`` trains
+        those that are not.
     rule
         average, rank-average, sigmoid-average, softmax-average or round-robin.
     weights
         How much each model counts; equally by default.
 
+    Attributes
+    ----------
+    models_
+        The fitted models.
+
     Examples
     --------
     >>> from umpteen import DiSMEC, Ensemble, XRLinear
     >>> texts, labels = ["red apple", "green pear", "red cherry"], [["red"], ["green"], ["red"]]
-    >>> models = [XRLinear().fit(texts, labels), DiSMEC().fit(texts, labels)]
-    >>> Ensemble(models, rule="rank-average").topk(["a red plum"], k=1).names
+    >>> ensemble = Ensemble([XRLinear(), DiSMEC()], rule="rank-average").fit(texts, labels)
+    >>> ensemble.topk(["a red plum"], k=1).names
     [['red']]
     """
+
+    recipe: ClassVar[str] = "ensemble"
 
     def __init__(self, models: Sequence[Model], rule: str = "average", weights: Sequence[float] | None = None):
         if not isinstance(models, Sequence):
             raise BadInput(f"an ensemble needs a list of models, but got a {type(models).__name__}; wrap it: [model]")
         if not models:
-            raise BadInput("an ensemble needs at least one model; pass a list of fitted models")
-        first = models[0].labels_
+            raise BadInput("an ensemble needs at least one model; pass a list of models")
         for number, model in enumerate(models):
-            if model.labels_ != first:
-                raise BadInput(
-                    f"model {number} has {len(model.labels_)} labels that differ from the {len(first)} of "
-                    "model 0; train all models on the same labels"
-                )
+            if not isinstance(model, Model):
+                raise BadInput(f"an ensemble is made of models of a recipe, but model {number} is {model!r:.80}")
         nothing = TopK(np.zeros((0, 1)), np.zeros((0, 1)))
         merge([nothing] * len(models), rule, 1, weights)  # a wrong rule or weight is told now
-        self.models, self.rule, self.weights = list(models), rule, weights
+        self.models, self.rule = list(models), rule
+        self.weights = None if weights is None else [float(weight) for weight in weights]
+        if all(map(_is_fitted, self.models)):
+            _check_labels(self.models, self.models[0].labels_, "model 0")
+            self.models_ = list(models)
+
+    @classmethod
+    def of(
+        cls,
+        recipes: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        rule: str = "average",
+        weights: Sequence[float] | None = None,
+    ) -> Self:
+        """Make an ensemble of untrained models by the names of their recipes.
+
+        Parameters
+        ----------
+        recipes
+            Names joined by ``+``; ``NAME*3`` stands for three models of a recipe, with consecutive seeds.
+        settings
+            With dotted or nested keys, for all models that have them.
+        rule, weights
+            As for the class.
+
+        Examples
+        --------
+        >>> Ensemble.of("plt*2+dismec", {"tree.branching": 8}).models[1].seed
+        1
+        """
+        return cls(create_members(recipes, settings), rule, weights)
+
+    def __repr__(self) -> str:
+        weights = "" if self.weights is None else f", weights={self.weights!r}"
+        return f"Ensemble({self.models!r}, rule={self.rule!r}{weights})"
+
+    # Training
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        tree: LabelTree | None = None,
+        label_names: Labels | list[str] | None = None,
+        progress: Progress = silent,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Train the models that are not fitted, one after the other; parameters as in ``Model.fit``.
+
+        The models that were passed stay as they are: ``models_`` has trained copies, all at once at the end. With
+        ``checkpoint``, the same call after an interruption goes on with the model, and the stage, where it stopped.
+        """
+        untrained = self._untrained()
+        run = None if checkpoint is None else begin_run([model.config for model in untrained], checkpoint)
+        ahead.plan(TRAIN)
+        matrix, targets = read_targets(Y, label_names)
+        _check_labels(self.models, targets.labels, "Y")
+        X, fitted = readable(X), []
+        for number, model in enumerate(self.models):
+            if not _is_fitted(model):
+                model = type(model)(**model.get_params(deep=False))
+                model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
+            fitted.append(model)
+        self.models_, self._checkpoint = fitted, run
+        return self
+
+    def estimate(self, X: Any, Y: Any) -> Estimate:
+        """Say what training would take: the time of all models, the memory of the largest and of what others keep."""
+        X, matrix = readable(X), read_targets(Y)[0]
+        parts = [model.estimate(X, matrix) for model in self._untrained()]
+        return replace(
+            max(parts, key=lambda part: part.n_features),
+            seconds=sum(part.seconds for part in parts),
+            memory_mb=_memory([part.memory_mb for part in parts]),
+            gpu_mb=_memory([part.gpu_mb for part in parts]),
+            device=next((part.device for part in parts if part.device), ""),
+        )
+
+    def _untrained(self) -> list[Model]:
+        """Return the models that ``fit`` trains; refuse if there are none."""
+        models = [model for model in self.models if not _is_fitted(model)]
+        if not models:
+            raise BadInput("all models of this ensemble are fitted, so there is nothing to train; pass untrained ones")
+        return models
+
+    # Prediction
 
     def topk(
         self, X: Any, k: int = 10, *, beam: int | None = None, allowed: Any = None, threads: int | None = None
     ) -> TopK:
-        """Return the k best labels by the merged score.
+        """Return the k best labels by the merged score; parameters as in ``Model.topk``.
 
         Each model proposes twice as many, and 50 at least; what it does not propose counts 0.
         """
         check_k(k)
         X, wanted = readable(X), tiers(k, len(self.labels_))
         depth = wanted[-1].depth
-        tops = [model.topk(X, depth, beam=beam, allowed=allowed, threads=threads) for model in self.models]
+        tops = [model.topk(X, depth, beam=beam, allowed=allowed, threads=threads) for model in self._fitted()]
         return merge_by_tiers(tops, self.rule, wanted, self.weights)
+
+    def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
+        """Score selected labels as ``Model.score_labels`` does: the weighted mean of the models' scores."""
+        X = readable(X)
+        parts = [model.score_labels(X, pairs, threads=threads) for model in self._fitted()]
+        weights = None if self.weights is None else np.divide(self.weights, max(self.weights))  # whatever their scale
+        mean = np.average([part.data for part in parts], axis=0, weights=weights)
+        return sp.csr_matrix((mean.astype(np.float32), parts[0].indices, parts[0].indptr), shape=parts[0].shape)
+
+    # Fitted state
+
+    def _fitted(self) -> list[Model]:
+        """Return the fitted models."""
+        if not hasattr(self, "models_"):
+            raise NotFitted("this Ensemble has models that are not fitted yet; call fit first")
+        return self.models_
 
     @property
     def labels_(self) -> Labels:
         """The label vocabulary, the same for all."""
-        return self.models[0].labels_
+        return self._fitted()[0].labels_
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels by column, as scikit-learn wants them."""
+        return self._fitted()[0].classes_
 
     @property
     def targets_(self) -> Targets:
         """The form in which labels came to the first model, and in which ``predict`` returns them."""
-        return self.models[0].targets_
+        return self._fitted()[0].targets_
+
+    @property
+    def n_features_in_(self) -> int:
+        """The width of feature rows."""
+        return self._fitted()[0].n_features_in_
 
     @property
     def _threshold(self) -> float:
-        return self.models[0]._threshold
+        return self._fitted()[0]._threshold
+
+    def describe(self) -> dict[str, Any]:
+        """Summarise the ensemble in plain values, and each of its models."""
+        models = [model.describe() for model in self._fitted()]
+        return {
+            "recipe": self.recipe,
+            "rule": self.rule,
+            "model_weights": self.weights,
+            **{key: models[0][key] for key in ("labels", "input")},
+            **{key: sum(facts[key] for facts in models) for key in ("weights", "bytes")},
+            "models": models,
+        }
+
+    # Storage
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        files: dict[str, Any] = {}
+        for number, model in enumerate(self._fitted()):
+            inside = store.files_of(**model._contents())
+            files |= {f"{_MEMBER.format(number)}/{name}": content for name, content in inside.items()}
+        settings, meta = {"rule": self.rule, "weights": self.weights}, {"models": len(self.models_)}
+        config = {"recipe": self.recipe, "settings": settings, "meta": meta}
+        store.write(path, config=config, arrays={}, extra=files)
+
+    @classmethod
+    def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
+        check_digests(stored, verify)
+        inside = "arrays" if verify == "full" else verify  # the digests of the folder are those of all files inside
+        with whole(stored):
+            numbers = range(count_of(stored.config["meta"], "models"))
+            models = [open_model(stored.nested(_MEMBER.format(number)), inside) for number in numbers]
+            settings = stored.config["settings"]
+            return cls(models, settings["rule"], settings["weights"])
+
+
+def open_model(stored: store.Stored, verify: str) -> Model:
+    """Open a folder that holds one model of any recipe."""
+    recipe = stored.config["recipe"]
+    if recipe not in RECIPES:
+        raise BadModelFile(
+            f"'{stored.path}' holds a model of the unknown recipe {recipe!r:.80}; upgrade umpteen to open it"
+        )
+    return RECIPES[recipe]._from_stored(stored, verify)
+
+
+def _is_fitted(model: Model) -> bool:
+    return model.__sklearn_is_fitted__()
+
+
+def _check_labels(models: Sequence[Model], labels: Labels, whose: str) -> None:
+    """Refuse fitted models with other labels."""
+    for number, model in enumerate(models):
+        if _is_fitted(model) and model.labels_ != labels:
+            raise BadInput(
+                f"model {number} has {len(model.labels_)} labels that differ from the {len(labels)} of {whose}; "
+                "train all models on the same labels"
+            )
+
+
+def _named(progress: Progress, number: int) -> Progress:
+    return lambda stage, done, total: progress(f"model {number + 1}: {stage}", done, total)
+
+
+def _memory(each: Sequence[float]) -> float:
+    """Return what training one after the other takes at most: the largest, beside what the others keep."""
+    return max(each) + _KEPT * (sum(each) - max(each))

@@ -169,4 +169,4 @@ def _check_weights(weights: Sequence[float] | None, n_parts: int, rule: str) -> 
         raise BadConfig(f"there must be one weight per model ({n_parts}), but there are {len(shares)}")
     if not all(np.isfinite(share) and share >= 0 for share in shares) or sum(shares) <= 0:
         raise BadConfig(f"weights must be at least 0 and not all 0, but are {shares}")
-    return shares
+    return [share / max(shares) for share in shares]  # float32 holds them, whatever their scale

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig
 from umpteen.data.locate import locate
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.targets import is_texts
 from umpteen.engine import n_threads
 from umpteen.errors import MissingExtra
 from umpteen.kernels import LANES
@@ -26,7 +27,6 @@ from umpteen.linear.choose import negatives_for
 from umpteen.models.folder import encoders
 from umpteen.models.gpu_memory import Encoder, footprint, is_network, reading_part, table_size, vector_width
 from umpteen.models.ranker import uses_words, with_init
-from umpteen.models.targets import is_texts
 from umpteen.tree import FEW_LABELS, network_levels, resolutions, shape
 
 # Measured on cores of a 2024 server processor; other machines differ by a factor of two either way.

@@ -5,9 +5,9 @@ Knows the model's parts and the store; knows nothing about training or predictio
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +19,12 @@ from umpteen import store
 from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.labels import Labels
+from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.ranker import tree_arrays, tree_from
-from umpteen.models.targets import Targets
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
@@ -197,8 +197,8 @@ def encoders() -> Any:
     return umpteen.neural.encoder
 
 
-def write(path: str | os.PathLike[str], parts: Parts) -> None:
-    """Save the parts, atomically."""
+def contents(parts: Parts) -> dict[str, Any]:
+    """Return the files of a model in the form that ``store.write`` takes."""
     arrays = {f"tree-{i}": {**head.arrays, **tree_arrays(head.tree)} for i, head in enumerate(parts.heads)}
     if parts.tfidf is not None:
         arrays["tfidf"] = parts.tfidf.arrays()
@@ -223,20 +223,32 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
         "data": {"separator": labels.separator},
     }
     config = {"recipe": parts.config.recipe, "settings": settings, "meta": meta}
-    store.write(path, config=config, arrays=arrays, labels=parts.targets.names, extra=extra)
+    return {"config": config, "arrays": arrays, "labels": parts.targets.names, "extra": extra}
 
 
 def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig, *, verify: str = "arrays") -> Parts:
     """Return the parts of an open folder, checked as ``verify`` says."""
-    if verify not in VERIFY:
-        raise BadInput(f"verify must be one of {', '.join(VERIFY)}, but is {verify!r}{nearest(str(verify), VERIFY)}")
-    if verify == "full":
-        stored.verify()
-    try:
+    check_digests(stored, verify)
+    with whole(stored):
         parts = _parts(stored, stored.config["meta"], config_class)
         if verify != "none":
             _check_arrays(parts)
         return parts
+
+
+def check_digests(stored: store.Stored, verify: str) -> None:
+    """Compare every byte with the digests that were saved, if ``verify`` says so."""
+    if verify not in VERIFY:
+        raise BadInput(f"verify must be one of {', '.join(VERIFY)}, but is {verify!r}{nearest(str(verify), VERIFY)}")
+    if verify == "full":
+        stored.verify()
+
+
+@contextmanager
+def whole(stored: store.Stored) -> Iterator[None]:
+    """Turn what is wrong with the content of a folder into an error that names the folder."""
+    try:
+        yield
     except BadModelFile:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -246,9 +258,9 @@ def read(stored: store.Stored, config_class: type[ModelConfig] = ModelConfig, *,
 
 def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[ModelConfig]) -> Parts:
     config = from_dict(config_class, {**stored.config["settings"], "recipe": stored.config["recipe"]})
-    n_features = _count(meta, "n_features")
-    labels = _labels(stored, _count(meta, "n_labels"))
-    heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(_count(meta, "trees"))]
+    n_features = count_of(meta, "n_features")
+    labels = _labels(stored, count_of(meta, "n_labels"))
+    heads = [_head(stored.arrays(f"tree-{i}"), n_features, config) for i in range(count_of(meta, "trees"))]
     has_net = "net" in stored.stems
     if not (heads or has_net) or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
@@ -265,7 +277,7 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     return Parts(config, targets, tfidf, n_features, heads, neural)
 
 
-def _count(meta: Mapping[str, Any], name: str) -> int:
+def count_of(meta: Mapping[str, Any], name: str) -> int:
     """Return a number of things as it was saved; nothing may be made of this size before it is compared."""
     value = meta[name]
     if type(value) is not int or not 0 <= value <= _MOST:
@@ -275,7 +287,7 @@ def _count(meta: Mapping[str, Any], name: str) -> int:
 
 def _targets(labels: Labels, kind: str, dtype: str = "", n_rows: int = 0) -> Targets:
     """Return the labels in the form in which they came."""
-    _count({"n_rows": n_rows}, "n_rows")
+    count_of({"n_rows": n_rows}, "n_rows")
     if kind not in _TARGETS or not isinstance(dtype, str):
         raise BadInput(f"its labels must be one of {', '.join(_TARGETS)}, but are {str(kind)[:80]!r}")
     if dtype and kind == "single":

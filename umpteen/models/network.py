@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from umpteen.config import NetworkConfig, NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig
@@ -41,7 +42,6 @@ from umpteen.models.ranker import (
     uses_words,
     with_init,
 )  # fmt: skip
-from umpteen.models.targets import Targets, is_texts
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels

@@ -1,22 +1,27 @@
-"""What follows from a ranking of labels, whoever made it: predictions, scores and figures."""
+"""What models and ensembles have in common: predictions and figures by their ranking of labels, and storage."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from umpteen import store
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
+from umpteen.data.targets import readable
+from umpteen.errors import BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
-from umpteen.models.targets import readable
 from umpteen.shortlist import TopK
 
 
-class Answers:
-    """Base of all that rank labels by ``topk``."""
+class Predictor:
+    """Base of all that rank labels by ``topk`` and can be saved."""
 
+    recipe: ClassVar[str]
     targets_: Any  # how labels came, ``Targets``
+    _checkpoint: store.Run | None = None  # the stages of the last ``fit``, until the model is saved
 
     @property
     def labels_(self) -> Labels:
@@ -27,6 +32,15 @@ class Answers:
     def _threshold(self) -> float:
         """The score from which on a label is predicted."""
         raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Summarise the model in plain values."""
+        raise NotImplementedError
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the model was trained on texts; otherwise it takes feature rows."""
+        return self.describe()["input"] == "texts"
 
     def topk(self, X: Any, k: int = 10, *, beam: int | None = None) -> TopK:
         """Return the k best labels of each row."""
@@ -39,7 +53,8 @@ class Answers:
         """
         n_labels = len(self.labels_)
         k = 1 if self.targets_.kind == "single" else min(n_labels, ABOVE_THRESHOLD)
-        return self.targets_.decode(self.topk(X, k), self._threshold)
+        top = self.topk(X, k)
+        return self.targets_.decode(top.labels, top.scores, self._threshold)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
@@ -70,3 +85,43 @@ class Answers:
         top = self.topk(X, k)
         check_rows_match(top.labels, targets)
         return evaluate(top, targets, ks=ks, inverse_propensity=inverse_propensity, threshold=threshold)
+
+    # Storage
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, atomically; an older model there is replaced.
+
+        The stages of ``fit(checkpoint=…)`` are not needed after that and are removed.
+        """
+        self._write(path)
+        if self._checkpoint is not None:
+            self._checkpoint.clear()
+            self._checkpoint = None
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        """Write the folder."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:
+        """Open a saved model.
+
+        Parameters
+        ----------
+        path
+            The folder.
+        mmap
+            Map the files into memory, so that processes share them, instead of reading them.
+        verify
+            ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
+            reads every byte and compares it with the digest that was saved.
+        """
+        stored = store.read(path, mmap=mmap)
+        if stored.config["recipe"] != cls.recipe:
+            raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
+        return cls._from_stored(stored, verify)
+
+    @classmethod
+    def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
+        """Open a folder of this recipe."""
+        raise NotImplementedError

@@ -7,9 +7,12 @@ row. The ranker's costs and beams are those of the published configurations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from umpteen.errors import BadConfig, nearest
+from umpteen.models.ensemble import Ensemble
+from umpteen.models.recipes import create, with_seed
 
 _BERT, _ROBERTA, _XLNET = "bert-base-uncased", "roberta-base", "xlnet-base-cased"
 
@@ -116,3 +119,27 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise BadConfig(f"the preset must be one of {', '.join(PRESETS)}, but is {name!r}{nearest(name, PRESETS)}")
     return PRESETS[name]
+
+
+def preset_ensemble(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    recipe: str = "xr-transformer",
+    rule: str | None = None,
+    weights: Sequence[float] | None = None,
+) -> Ensemble:
+    """Make the untrained ensemble of the paper for a dataset: a model for each encoder, merged by the paper's rule.
+
+    Settings take precedence over the paper's; the name of the encoder does not.
+
+    Examples
+    --------
+    >>> [(model.config.encoder.name, model.seed) for model in preset_ensemble("eurlex-4k").models]
+    [('bert-base-uncased', 0), ('roberta-base', 1), ('xlnet-base-cased', 2)]
+    """
+    chosen = preset(name)
+    shared = {**chosen.settings, **(settings or {})}
+    members = zip(chosen.encoders, chosen.seeds, strict=True)
+    models = [with_seed(create(recipe, shared | {"encoder.name": encoder}), seed) for encoder, seed in members]
+    return Ensemble(models, rule or chosen.ensemble, weights)

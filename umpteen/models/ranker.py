@@ -8,7 +8,7 @@ Knows the order of the work, not how a level is trained.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -113,19 +113,26 @@ def uses_words(config: NeuralConfig, n_labels: int) -> bool:
 
 
 def check_places(
-    config: ModelConfig, checkpoint: str | os.PathLike[str] | None, output: str | os.PathLike[str] | None = None
+    configs: Iterable[ModelConfig],
+    checkpoint: str | os.PathLike[str] | None,
+    output: str | os.PathLike[str] | None = None,
 ) -> None:
     """Refuse folders that cannot take the stages of a training or its model, before time is spent on it."""
     if output is not None:
         check_output(output)
     if checkpoint is not None:
-        parts = [_TREE.format(number) for number in range(config.trees)]
-        check_checkpoint(checkpoint, [*parts, *([FINETUNING] if isinstance(config, NeuralConfig) else [])], output)
+        check_checkpoint(checkpoint, {part for config in configs for part in _parts(config)}, output)
 
 
-def begin_run(config: ModelConfig, checkpoint: str | os.PathLike[str]) -> Run:
-    """Return the checkpoint of a training, in a folder that can take its stages."""
-    check_places(config, checkpoint)
+def _parts(config: ModelConfig) -> list[str]:
+    """Return the folders of the stages of a training."""
+    trees = [_TREE.format(number) for number in range(config.trees)]
+    return [*trees, FINETUNING] if isinstance(config, NeuralConfig) else trees
+
+
+def begin_run(configs: Iterable[ModelConfig], checkpoint: str | os.PathLike[str]) -> Run:
+    """Return the checkpoint of a training of one or several models, in a folder that can take its stages."""
+    check_places(configs, checkpoint)
     return Run(checkpoint)
 
 

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from umpteen.errors import UmpteenError
-from umpteen.models.base import Model
+from umpteen.models.predictor import Predictor
 from umpteen.store import SaveFailed
 
 
-def save_or_rescue(model: Model, output: Path, checkpoint: Path | None = None) -> None:
+def save_or_rescue(model: Predictor, output: Path, checkpoint: Path | None = None) -> None:
     """Save a model in ``output``; if that fails, keep it where there is room and say where, and how to go on.
 
     Then its stages are kept too, if there are any.
@@ -34,7 +34,7 @@ def save_or_rescue(model: Model, output: Path, checkpoint: Path | None = None) -
         raise failure from error
 
 
-def _rescued(model: Model, output: Path, checkpoint: Path | None) -> Path | None:
+def _rescued(model: Predictor, output: Path, checkpoint: Path | None) -> Path | None:
     """Write the model to a private folder in the first place that takes it, and return it."""
     for place in _places(output, checkpoint):
         with suppress(OSError, UmpteenError):

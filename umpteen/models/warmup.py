@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen import store
 from umpteen.config import TfidfConfig, update
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
+from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.data.xmc import read_rows
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, nearest
 from umpteen.linear import Level, LinearTree
 from umpteen.models import folder
-from umpteen.models.targets import Targets
 from umpteen.models.xrlinear import PLT, Bonsai, XRLinear
 from umpteen.shortlist import TopK
 from umpteen.tree import LabelTree
@@ -91,7 +92,8 @@ def _answer(tree: LabelTree, weights: str, tfidf: TfidfConfig | None, place: Pat
     head = LinearTree.pack(levels, tree, _N_FEATURES, config.search, weights=weights)
     targets = Targets(Labels.numbered(tree.n_labels), "sparse")
     words = _vocabulary(tfidf) if tfidf else None
-    folder.write(place / "model", folder.Parts(config, targets, words, _N_FEATURES, [head, head]))
+    parts = folder.Parts(config, targets, words, _N_FEATURES, [head, head])
+    store.write(place / "model", **folder.contents(parts))
 
     model = load(place / "model")
     X = sp.csr_matrix(np.ones((_N_ROWS, _N_FEATURES), np.float32))

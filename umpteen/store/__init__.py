@@ -9,7 +9,7 @@ from umpteen.store.folder import FORMAT, Stored, is_model, read
 from umpteen.store.labels import format_labels, parse_labels
 from umpteen.store.names import check_name
 from umpteen.store.places import check_checkpoint, check_output
-from umpteen.store.saving import write
+from umpteen.store.saving import files_of, write
 from umpteen.store.tensors import load_tensors, save_tensors
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "check_checkpoint",
     "check_name",
     "check_output",
+    "files_of",
     "fingerprint",
     "format_labels",
     "is_model",

@@ -3,7 +3,7 @@
     config.json                        format, version, recipe, settings, meta, and the table of files
     weights-<digest>.safetensors       arrays
     labels-<digest>.txt                one name a line, escaped
-    encoder-<digest>/...               a folder of files that keep their names
+    encoder-<digest>/...               a folder of files that keep their names; it may be a model folder itself
 
 Every file but ``config.json`` carries a digest of its content in its name, so a new version never touches an
 old one. How a folder is written is told in ``saving``; this file reads it, and trusts nothing in it.
@@ -14,7 +14,7 @@ Knows nothing about what the arrays mean.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -90,18 +90,27 @@ class Stored:
     config : ``recipe``, ``settings``, ``meta``, ``format`` and ``umpteen``, in this version's format.
     """
 
-    def __init__(self, folder: Path, content: bytes, *, mmap: bool) -> None:
-        self.path = folder
+    def __init__(
+        self, folder: Path, content: bytes, *, mmap: bool, files: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        self.path, self._mmap = folder, mmap
         self.config = _upgrade(_check_config(parse_json(content, folder / CONFIG), folder), folder)
         self._files = check_files(self.config.pop("files"), folder)
-        self._raw = {
-            name: open_file(folder, file, size, mmap=mmap or "/" in name) for name, (file, size) in self._files.items()
-        }
+        self._raw = {name: self._open(name, files) for name in self._files}
         self._tensors = {
             name.removesuffix(ARRAYS): decode(raw, folder / self._files[name][0])[0]
             for name, raw in self._raw.items()
             if holds_arrays(name)
         }
+
+    def _open(self, name: str, files: Mapping[str, np.ndarray] | None) -> np.ndarray:
+        """Return the bytes of a file, from disk or from those that were opened with the folder above."""
+        (file, size), mmap = self._files[name], self._mmap or "/" in name
+        if files is None:
+            return open_file(self.path, file, size, mmap=mmap)
+        if file not in files or files[file].size != size:
+            raise damaged(self.path / CONFIG, f"its file {file[:80]!r} is not one that the folder above names")
+        return files[file] if mmap else files[file].copy()
 
     def arrays(self, stem: str) -> Tensors:
         """Return the arrays of ``<stem>.safetensors`` by name."""
@@ -144,6 +153,13 @@ class Stored:
     def inside(self, name: str) -> dict[str, np.ndarray]:
         """Return the bytes of the files saved as ``name/...`` by the rest of their names; they stay on disk."""
         return {saved.removeprefix(f"{name}/"): raw for saved, raw in self._raw.items() if saved.startswith(f"{name}/")}
+
+    def nested(self, name: str) -> Stored:
+        """Open the model folder whose files were saved as ``name/...``; it can name no other files."""
+        files = self.inside(name)
+        if CONFIG not in files or files[CONFIG].size > MOST_CONFIG:
+            raise BadModelFile(f"model '{self.path}' has no model '{name}'; copy or save it again")
+        return Stored(self.folder(name), files[CONFIG].tobytes(), mmap=self._mmap, files=files)
 
     @property
     def size(self) -> int:

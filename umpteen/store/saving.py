@@ -33,6 +33,8 @@ from umpteen.store.tensors import ARRAYS, encode, total
 
 _RESERVED = ("format", "umpteen", "files")
 
+Content = bytes | Sequence[Buffer]  # of a file, whole or in parts
+
 
 def write(
     path: str | os.PathLike[str],
@@ -40,7 +42,7 @@ def write(
     config: Mapping[str, Any],
     arrays: Mapping[str, Mapping[str, np.ndarray]],
     labels: Sequence[str] | None = None,
-    extra: Mapping[str, bytes] | None = None,
+    extra: Mapping[str, Content] | None = None,
 ) -> None:
     """Save a model folder, replacing the model that is there, if any, in one step.
 
@@ -70,24 +72,36 @@ def write(
     ('toy', ['a'], [1.0, 1.0])
     """
     folder = Path(path)
-    files = _collect(arrays, labels, extra or {})
-    names = stored_names(files)
-    text = _document(config, {name: {"file": names[name], "bytes": total(files[name])} for name in files})
+    files = files_of(config=config, arrays=arrays, labels=labels, extra=extra)
     check_output(folder)
     with explained(folder):
         is_new = _claim(folder)
         try:
             with locked(folder):
                 check_output(folder)  # again, for another writer may have been here
-                _replace(folder, {names[name]: parts for name, parts in files.items()}, text)
+                _replace(folder, files)
         finally:
             if is_new:
                 with suppress(OSError):
                     folder.rmdir()  # only if nothing was written
 
 
+def files_of(
+    *,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, Mapping[str, np.ndarray]],
+    labels: Sequence[str] | None = None,
+    extra: Mapping[str, Content] | None = None,
+) -> dict[str, list[Buffer]]:
+    """Return the files that ``write`` would write, by their names on disk: a model folder to be kept inside another."""
+    files = _collect(arrays, labels, extra or {})
+    names = stored_names(files)
+    text = _document(config, {name: {"file": names[name], "bytes": total(files[name])} for name in files})
+    return {names[name]: parts for name, parts in files.items()} | {CONFIG: [text.encode()]}
+
+
 def _collect(
-    arrays: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str] | None, extra: Mapping[str, bytes]
+    arrays: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str] | None, extra: Mapping[str, Content]
 ) -> dict[str, list[Buffer]]:
     """Gather every file by its plain name, as parts that need not be joined."""
     files: dict[str, list[Buffer]] = {f"{stem}{ARRAYS}": encode(tensors) for stem, tensors in arrays.items()}
@@ -96,7 +110,7 @@ def _collect(
     for name, content in extra.items():
         if name in files or name == CONFIG or holds_arrays(name):
             raise BadInput(f"an extra file cannot be called '{name}', the model needs that name; rename it")
-        files[name] = [content]
+        files[name] = [content] if isinstance(content, bytes) else list(content)
     for name in files:
         check_name(name)
     return files
@@ -128,8 +142,9 @@ def _claim(folder: Path) -> bool:
     return True
 
 
-def _replace(folder: Path, files: Mapping[str, Sequence[Buffer]], document: str) -> None:
-    """Write the files beside the old ones, then let config.json name them."""
+def _replace(folder: Path, files: dict[str, list[Buffer]]) -> None:
+    """Write the files beside the old ones, then let config.json, which is one of them, name them."""
+    document = files.pop(CONFIG)
     journal, token, old = journal_of(folder), secrets.token_hex(8), named(folder)
     missing = {name: parts for name, parts in files.items() if not _holds(folder, name, parts)}
     _refuse_in_the_way(folder, missing, {*old, *journal.names()})

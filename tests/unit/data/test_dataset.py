@@ -77,3 +77,25 @@ def test_demo_data():
     assert len(train) > len(test) > 0
     assert train.labels == test.labels
     assert train.name == "demo"
+
+
+def test_columns_are_moved_to_those_of_a_vocabulary():
+    Y = sp.csr_matrix(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], np.float32))
+    theirs = Dataset(X=sp.csr_matrix(np.ones((2, 1))), Y=Y, labels=Labels(["b", "new", "a", "cee"], [*"bnac"]))
+    moved = theirs.align(Labels(["a", "b", "cee"]))
+    assert moved.labels.keys() == ["a", "b", "cee", "n"]
+    assert moved.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
+    numbered = Dataset(X=theirs.X, Y=Y).align(Labels(["a", "b"]))
+    assert numbered.Y.toarray().tolist() == Y.toarray().tolist()
+    assert Dataset(X=theirs.X, Y=Y).align(Labels.numbered(6)).Y.shape == (2, 6)
+
+
+def test_columns_that_begin_with_a_vocabulary_stay():
+    data = Dataset(["x"], Y=sp.csr_matrix(np.ones((1, 3), np.float32)), labels=Labels(["a", "b", "c"]))
+    assert data.align(Labels(["a", "b"])) is data
+
+
+def test_inputs_are_rows_if_there_are_any():
+    rows = sp.csr_matrix(np.ones((1, 2), np.float32))
+    assert Dataset(["x"]).inputs == ["x"]
+    assert Dataset(["x"], X=rows).inputs.shape == (1, 2)

@@ -1,7 +1,7 @@
-"""What people pass: texts or rows, and labels as lists, matrices or one per row.
+"""Inputs and targets as users pass them: texts or feature rows, and labels as lists, matrices or one per row.
 
 ``read_targets`` turns labels into a matrix and remembers their form, so that ``predict`` answers in the form
-that ``fit`` was given. Knows nothing about recipes, trees or files.
+that ``fit`` was given. Knows nothing about models, trees or files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import scipy.sparse as sp
 from umpteen.data.labels import Labels, as_targets, is_indicator, refuse_ambiguous
 from umpteen.data.sparse import refuse_masked
 from umpteen.errors import BadInput, nearest
-from umpteen.shortlist import TopK
 
 _SCALARS = (str, bytes, int, float, np.generic)
 
@@ -96,17 +95,17 @@ class Targets:
             )
         return targets
 
-    def decode(self, top: TopK, threshold: float) -> Any:
-        """Return the labels that reach the threshold, in the form they came; single labels: the best one."""
+    def decode(self, labels: np.ndarray, scores: np.ndarray, threshold: float) -> Any:
+        """Return the ranked labels that reach the threshold, in the form of Y; for single labels, the best one."""
         if self.kind == "single":
-            return self.classes[top.labels[:, 0]]
-        keep = (top.labels >= 0) & (top.scores >= threshold)
+            return self.classes[labels[:, 0]]
+        keep = (labels >= 0) & (scores >= threshold)
         if self.kind == "lists":
             names = self.names or self.labels.names()
-            return [[names[i] for i in row[kept]] for row, kept in zip(top.labels, keep, strict=True)]
+            return [[names[i] for i in row[kept]] for row, kept in zip(labels, keep, strict=True)]
         rows, places = np.nonzero(keep)
-        shape = (len(top), len(self.labels))
-        found = sp.csr_matrix((np.ones(len(rows), np.int64), (rows, top.labels[rows, places])), shape=shape)
+        shape = (len(labels), len(self.labels))
+        found = sp.csr_matrix((np.ones(len(rows), np.int64), (rows, labels[rows, places])), shape=shape)
         return found.toarray() if self.kind == "dense" else found
 
     def ids(self, labels: Any, what: str = "allowed") -> np.ndarray:
