@@ -40,6 +40,7 @@ DATASETS = (
 )
 ALL = tuple(dataset.name for dataset in DATASETS)
 SMALL = ("eurlex-4k",)
+EMBEDDED = ("eurlex-4k", "delicious", "bibtex")
 NONE: tuple[str, ...] = ()
 
 # xr-linear as docs/benchmarks.md calls "best settings": leaves trained on
@@ -99,6 +100,14 @@ VARIANTS = (
         {"recipe": "dismec"},
         datasets=SMALL,
         full_datasets=SMALL,
+    ),
+    Variant(
+        "umpteen-extremetext",
+        "**umpteen extremetext**",
+        "umpteen",
+        {"recipe": "extremetext"},
+        datasets=EMBEDDED,
+        full_datasets=EMBEDDED,
     ),
     Variant(
         "pecos-ova",

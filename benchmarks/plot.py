@@ -17,6 +17,7 @@ _SHORT = {
     "umpteen": "umpteen",
     "umpteen-best": "umpteen, best settings",
     "umpteen-dismec": "umpteen dismec",
+    "umpteen-extremetext": "umpteen extremetext",
     "pecos": "PECOS",
     "pecos-ova": "PECOS one versus all",
     "omikuji": "omikuji",

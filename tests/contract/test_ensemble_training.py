@@ -134,11 +134,11 @@ def test_estimates_add_up(made: Made) -> None:
 
 def test_an_ensemble_is_made_by_names() -> None:
     ensemble = Ensemble.of(
-        "xr-linear*2 + xr-transformer+xr-linear", {"seed": 3, "encoder.tokens": 9}, rule="round-robin"
+        "xr-linear*2 + xr-transformer+xr-linear", {"seed": 3, "encoder.max_length": 9}, rule="round-robin"
     )
     found = [(model.recipe, model.seed) for model in ensemble.models]
     assert found == [("xr-linear", 3), ("xr-linear", 4), ("xr-transformer", 3), ("xr-linear", 5)]
-    assert ensemble.models[2].config.encoder.tokens == 9  # which the others do not have
+    assert ensemble.models[2].config.encoder.max_length == 9  # which the others do not have
     assert ensemble.rule == "round-robin"
     assert repr(Ensemble([DiSMEC()], weights=[2])) == "Ensemble([DiSMEC()], rule='average', weights=[2.0])"
 
@@ -151,10 +151,10 @@ def test_names_that_are_none_are_refused(wrong: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_make_the_ensembles_of_the_paper(name: str) -> None:
-    ensemble = preset_ensemble(name, {"encoder.tokens": 7})
+    ensemble = preset_ensemble(name, {"encoder.max_length": 7})
     assert tuple(model.config.encoder.name for model in ensemble.models) == PRESETS[name].encoders
     assert len({(model.config.encoder.name, model.seed) for model in ensemble.models}) == 3
-    assert {model.config.encoder.tokens for model in ensemble.models} == {7}
+    assert {model.config.encoder.max_length for model in ensemble.models} == {7}
     assert ensemble.rule == PRESETS[name].ensemble
     assert preset_ensemble(name, rule="average").rule == "average"
 

@@ -59,6 +59,9 @@ _FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in 
 _BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
 _STEP = {"cpu": 0.0, "mps": 0.0, "cuda": 0.01}  # seconds that a step takes at least: a GPU waits for its orders
 _SECONDS_PER_STEPPED = {"cpu": 8e-9, "mps": 1e-10, "cuda": 2e-11}  # of an optimiser, for each weight of a scorer
+_SECONDS_PER_EMBEDDED = 3e-9  # a feature of a row, for each number of its embedding, in a step
+_SECONDS_PER_PATH = 2e-4  # a row in a step, beside its features
+_BYTES_PER_EMBEDDED = 12.0  # a feature of a row: number and weight on the device
 _LIBRARIES = {"cpu": 0.3e9, "mps": 0.3e9, "cuda": 2.0e9}  # bytes of torch and transformers, and of what drives a GPU
 
 
@@ -100,7 +103,11 @@ class Estimate:
         check_rows_match(X, Y)
         config = with_init(config, Y) if is_network(config) else config
         labels_per_row = max(1.0, Y.nnz / max(n_rows, 1))
-        parts = [_reading(size, n_rows, config), _finetuning(X, n_labels, config)]
+        parts = [_reading(size, n_rows, config)]
+        if isinstance(config, NeuralConfig) and config.network.reads == "features":
+            parts.append(_embedding(size, n_rows, n_labels, config))
+        elif isinstance(config, NeuralConfig):
+            parts.append(_finetuning(X, n_labels, config))
         if size.n_features:
             parts.append(_clustering(size, n_rows, n_labels, labels_per_row, config))
         if not is_network(config) or config.ranker:
@@ -224,7 +231,7 @@ def _size_of_rows(X: Any) -> Size:
 
 def _size_of_texts(texts: Iterable[str], n_labels: int, config: ModelConfig) -> Size:
     """Guess from a sample: about six bytes a word, most terms of a text distinct, a quarter of them new."""
-    if is_network(config) and not uses_words(config, n_labels):
+    if is_network(config) and not uses_words(config, n_labels) and config.network.reads != "features":
         return Size(0, 0, 0.0)
     sample, n_texts = _sample(texts)
     mean = float(np.mean(sample)) if sample else 0.0
@@ -241,9 +248,21 @@ def _sample(texts: Iterable[str]) -> tuple[list[int], int]:
     return lengths, len(texts) if isinstance(texts, Sized) else len(lengths)
 
 
-def _finetuning(X: Any, n_labels: int, config: ModelConfig) -> _Part:
+def _embedding(size: Size, n_rows: int, n_labels: int, config: NeuralConfig) -> _Part:
+    """Guess what a network of feature embeddings takes: sums of embeddings, and classifiers on the path of a row."""
+    width, device = config.network.hidden, _device(config.encoder)
+    nodes = sum(network_levels(max(n_labels, 2), config.network))
+    work = size.n_nonzeros * width * _SECONDS_PER_EMBEDDED + n_rows * _SECONDS_PER_PATH
+    weights = width * float(size.n_features + nodes)
+    held = _LIBRARIES["cpu"] + _BYTES_PER_KEPT_WEIGHT * weights
+    trained = 4.0 * weights + _BYTES_PER_EMBEDDED * size.n_nonzeros
+    on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
+    return _Part(config.training.epochs[-1] * work / _cores(config), on_cpu, on_gpu)
+
+
+def _finetuning(X: Any, n_labels: int, config: NeuralConfig) -> _Part:
     """Guess what the encoder adds: two operations per parameter and token for every pass over the texts."""
-    if not isinstance(config, NeuralConfig) or (config.is_recursive and config.features == "tfidf"):
+    if config.is_recursive and config.features == "tfidf":
         return _Part(0.0, 0.0)
     sample, n_texts = _sample(X)
     lengths = [min(config.encoder.max_length, n / _CHARACTERS_PER_TOKEN) for n in sample]

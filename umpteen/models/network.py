@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,7 +56,7 @@ class NetModel(EncodedModel):
     Parameters
     ----------
     encoder
-        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
+        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "max_length": 256}``.
     network, training
         What reads a text, the levels and their classifiers, and how all of it is trained.
     ranker
@@ -108,9 +107,8 @@ class NetModel(EncodedModel):
             if not config.ranker:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
             E = network.vectors(tokens, progress=progress)
-        weight, share = (usual if own is None else own for usual, own in zip(
-            USUAL, (config.embedding_weight, config.head_weight), strict=True
-        ))  # fmt: skip
+        weight = USUAL[0] if config.embedding_weight is None else config.embedding_weight
+        share = USUAL[1] if config.head_weight is None else config.head_weight
         config = replace(config, embedding_weight=weight, head_weight=share)
         rows = Rows.mixed(features, E, weight)
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
@@ -136,33 +134,12 @@ class NetModel(EncodedModel):
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.neural.network import Network
-        from umpteen.neural.trainer import Trainer, hold_out
 
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         stages = self._stages(checkpoint, encoder, tokens, *decisive, tree=given)
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
         network = Network(encoder, tree, config, seed=config.seed)
-        truth = [tree.lift(matrix, level) for level in range(tree.n_levels)]
-        rows, held_out = hold_out(len(tokens), config.training.validation_fraction, config.seed)
-        quality = partial(network.quality, tokens.take(held_out), matrix[held_out]) if len(held_out) else None
-        reports = []
-        for level in network.turns:
-            stage = "training the network" if level is None else f"training level {level + 1} of {tree.n_levels}"
-            if level is not None:
-                network.module.learn_level(level)
-            trainer = Trainer(
-                network.module, encoder, tokens, truth, config.training, network.reader_parameters,
-                epochs=config.training.epochs_at(level or 0, len(network.turns)),
-                head_eps=network.module.head(0).adam_eps(config.training.batch_size), seed=config.seed,
-                checkpoint=stages, progress=progress, stage=stage, rows=rows, quality=quality,
-                predicted=network.choose(tokens, level, progress=progress) if level else None,
-            )  # fmt: skip
-            if not trainer.has_state:
-                network.initialise(tokens, truth, level, progress=progress)
-            reports.append(trainer.run())
-        network.silence(np.flatnonzero(matrix.getnnz(axis=0) == 0))
-        network.load(network.arrays())  # predict with the numbers that are saved
-        self.training_ = reports
+        self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress)
         return network
 
     def _tree(

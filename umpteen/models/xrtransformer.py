@@ -40,7 +40,7 @@ class XRTransformer(EncodedModel):
     Parameters
     ----------
     encoder
-        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "tokens": 256}``.
+        A name on the model hub, a folder, or ``"minilm"``; or settings such as ``{"name": …, "max_length": 256}``.
     network, training
         The levels that the encoder is fine-tuned on, and how it is trained.
     features

@@ -21,9 +21,10 @@ from umpteen.neural.cascade import Cascade
 from umpteen.neural.encoder import Encoder, explained_memory
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.readers import States, make_reader
-from umpteen.neural.trainer import BEST, mean_precision
+from umpteen.neural.trainer import BEST, Report, Trainer, hold_out, mean_precision
 from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
+from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
 
 _SILENT = -1e4  # margin of a label that no text has; half precision holds it
@@ -68,6 +69,38 @@ class Network:
     def turns(self) -> Sequence[int | None]:
         """The levels that learn one after the other; a single None is all of them together."""
         return (None,) if self.config.training.order == "joint" else self._levels
+
+    # Training
+
+    def train(
+        self, tokens: Tokens, targets: sp.csr_matrix, *, checkpoint: Checkpoint | None = None,
+        progress: Progress = silent,
+    ) -> list[Report]:  # fmt: skip
+        """Train on texts and their labels (texts, labels); return what each training took, one or one per level."""
+        config, truth = self.config.training, [self.tree.lift(targets, level) for level in self._levels]
+        rows, held_out = hold_out(len(tokens), config.validation_fraction, self.config.seed)
+        quality = partial(self.quality, tokens.take(held_out), targets[held_out]) if len(held_out) else None
+        reports = []
+        for level in self.turns:
+            if level is not None:
+                self.module.learn_level(level)
+            trainer = Trainer(
+                self.module, self.encoder, tokens, truth, config, self.reader_parameters,
+                epochs=config.epochs_at(level or 0, len(self.turns)),
+                head_eps=self.module.head(0).adam_eps(config.batch_size), seed=self.config.seed,
+                checkpoint=checkpoint, progress=progress, stage=self._stage(level), rows=rows,
+                quality=quality if level in (None, self._levels[-1]) else None,  # labels are ranked by the last level
+                predicted=self.choose(tokens, level, progress=progress) if level else None,
+            )  # fmt: skip
+            if not trainer.has_state:
+                self.initialise(tokens, truth, level, progress=progress)
+            reports.append(trainer.run())
+        self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
+        self.load(self.arrays())  # predict with the numbers that are saved
+        return reports
+
+    def _stage(self, level: int | None) -> str:
+        return "training the network" if level is None else f"training level {level + 1} of {self.tree.n_levels}"
 
     # First weights
 
