@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from torch.nn import functional as F
 
 import umpteen
 from umpteen.config import READERS, EncoderConfig, NeuralConfig, ReaderSpec
-from umpteen.errors import BadConfig
+from umpteen.errors import BadConfig, BadModelFile
 from umpteen.models import create
 from umpteen.models.network import NetModel
 from umpteen.neural import heads
 from umpteen.neural.cascade import Cascade, child_table
 from umpteen.neural.encoder import Encoder
+from umpteen.neural.extremetext import FeatureBag, FeatureRows, WeightedFeatures
 from umpteen.neural.network import Network
 from umpteen.neural.readers import Reader
 from umpteen.neural.stable_topk import stable_topk
@@ -426,8 +428,6 @@ def test_weights_that_cannot_be_kept_are_told(recipe: Any, encoder_folder: Path)
 
 
 def test_a_network_without_all_its_weights_is_refused(encoder: Encoder) -> None:
-    from umpteen.errors import BadModelFile
-
     network = Network(encoder, LabelTree.flat(5), neural({"network.pooling": "mean"}))
     arrays = network.arrays()
     del arrays["heads.0.bias"]
@@ -530,3 +530,77 @@ def test_a_new_network_is_one_class_and_one_preset(encoder_folder: Path, monkeyp
     assert model.evaluate(texts, lists)["P@1"] == 100.0
     with pytest.raises(BadConfig, match=r"network\.reader must be one of .*first-token"):
         create("lightxml", {"network.reader": "second-token"})
+
+
+# extremeText
+
+
+def test_features_are_summed_with_their_weights() -> None:
+    rng = np.random.default_rng(0)
+    X = sp.random(9, 12, 0.4, format="csr", random_state=0, dtype=np.float32)
+    config = neural({"network.reader": "bag", "network.hidden": 5})
+    source = FeatureRows(12, config)
+    reader = FeatureBag(source, 2, config).eval()
+    rows = rng.permutation(9)[:4]
+    batch = source.flat(WeightedFeatures.of_rows(X)).batch(rows)
+    for e in reader(*batch):
+        np.testing.assert_allclose(e.numpy(), X[rows].toarray() @ reader.weight.numpy(), rtol=1e-5, atol=1e-6)
+    some = WeightedFeatures.of_rows(X).take(rows)
+    np.testing.assert_array_equal(
+        sp.csr_matrix((some.values, some.ids, some.ptr), (4, 12)).toarray(), X[rows].toarray()
+    )
+
+
+def test_a_step_moves_the_embeddings_of_the_features_that_were_read() -> None:
+    X = sp.csr_matrix(np.array([[1.0, 0.5, 0, 0], [0, 0.5, 0, 0]], np.float32))
+    config = neural({"network.reader": "bag", "network.hidden": 3, "training.learning_rate": 0.1})
+    source = FeatureRows(4, config)
+    reader = FeatureBag(source, 1, config).train()
+    before = reader.weight.clone()
+    (e,) = reader(*source.flat(WeightedFeatures.of_rows(X)).batch(np.arange(2)))
+    e.sum().backward()  # the gradient by every vector is one
+    reader.step()
+    moved = before - reader.weight
+    assert (moved[:2] > 0).all()
+    assert not moved[2:].any()
+    assert not reader.waiting
+
+
+def test_only_true_paths_are_trained_on() -> None:
+    tree = LabelTree.from_groups([[0, 1], [2, 3], [4, 5]])
+    config = neural({"network.dropout": 0.0, "network.beam": 3, "training.negatives": "tfn"})
+    net = Cascade(Given([torch.randn(N_TEXTS, WIDTH) for _ in tree.sizes], config), tree, config).eval()
+    Y = sp.csr_matrix(np.eye(6, dtype=np.float32)[[0, 3, 3, 5, 1]])
+    truth = [sparse(tree.lift(Y, level).toarray()) for level in range(2)]
+    scores = margins(net)
+    expected = F.binary_cross_entropy_with_logits(scores[0], truth[0].dense(), reduction="sum")
+    for text, label in enumerate([0, 3, 3, 5, 1]):
+        siblings = [label // 2 * 2, label // 2 * 2 + 1]
+        right = torch.tensor([float(node == label) for node in siblings])
+        expected = expected + F.binary_cross_entropy_with_logits(scores[1][text, siblings], right, reduction="sum")
+    torch.testing.assert_close(net.loss(IDS, None, truth), expected / N_TEXTS)
+
+
+@pytest.mark.parametrize("as_texts", [True, False])
+def test_embeddings_of_features_survive_the_disk(tmp_path: Path, as_texts: bool) -> None:
+    texts, _, Y = make_corpus(80)
+    X = texts if as_texts else umpteen.Tfidf().fit_transform(texts)
+    model = umpteen.ExtremeText(network={"hidden": 8}, training={"epochs": 2.0}, threads=1).fit(X, Y)
+    model.save(tmp_path / "model")
+    opened = umpteen.load(tmp_path / "model", verify="full")
+    np.testing.assert_array_equal(opened.topk(X, 5).scores, model.topk(X, 5).scores)
+    assert opened.describe()["input"] == ("texts" if as_texts else "feature rows")
+    assert model.embed(X).shape == (80, 8)
+    changed = json.loads((tmp_path / "model" / "config.json").read_text())
+    changed["meta"]["n_features"] = 2**30
+    (tmp_path / "model" / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(BadModelFile, match=r"embeddings are not those of|terms where"):
+        umpteen.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("recipe", "order"), [("lightxml", "coarse-to-fine"), ("xr-transformer", "joint")])
+def test_an_order_that_a_recipe_does_not_have_is_refused(recipe: str, order: str) -> None:
+    with pytest.raises(BadConfig, match=f"{recipe} cannot be trained with training.order {order}"):
+        create(recipe, {"training.order": order})
+    with pytest.raises(BadConfig, match="cannot be trained with"):
+        type(create(recipe))(training={"order": order}).fit(["a"], [["b"]])

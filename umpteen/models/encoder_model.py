@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import scipy.sparse as sp
 
@@ -10,7 +10,7 @@ from umpteen import __version__
 from umpteen.config import to_dict
 from umpteen.data.targets import is_texts, readable
 from umpteen.data.tokens import Tokens
-from umpteen.errors import BadInput
+from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.ranker import FINETUNING, tree_arrays
@@ -25,6 +25,22 @@ _BY_MACHINE = {  # settings that say how the work is done here, not what comes o
 
 class EncodedModel(Model):
     """Base of the recipes with an encoder."""
+
+    @classmethod
+    def from_config(cls, config: Any) -> Self:
+        """Make an untrained model from whole settings."""
+        cls._check_order(config)
+        return super().from_config(config)
+
+    @classmethod
+    def _check_order(cls, config: Any) -> None:
+        """Refuse to fine-tune for a ranker where a network is trained, and the other way round."""
+        usual = cls.defaults()
+        if config.is_recursive != usual.is_recursive:  # type: ignore[attr-defined]
+            raise BadConfig(
+                f"{cls.recipe} cannot be trained with training.order {config.training.order}; coarse-to-fine is for "
+                "xr-transformer and x-transformer, the others are for networks"
+            )
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""

@@ -265,12 +265,16 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     if not (heads or has_net) or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
     tfidf = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf")) if "tfidf" in stored.stems else None
-    neural = None
-    if isinstance(config, NeuralConfig) and not config.is_recursive:
-        neural = _network(stored, config, len(labels), n_features)
-    elif isinstance(config, NeuralConfig) and config.features != "tfidf":
-        neural = _neural(stored, config)
-    elif tfidf is not None and tfidf.n_features != n_features:
+    neural, has_encoder = None, False
+    if isinstance(config, NeuralConfig):
+        if config.is_recursive == has_net:
+            raise BadInput(f"its training.order is {config.training.order}, which its files are not from")
+        has_encoder = config.network.reads != "features" and (has_net or config.features != "tfidf")
+        if has_net:
+            neural = _network(stored, config, len(labels), n_features)
+        elif has_encoder:
+            neural = _neural(stored, config)
+    if not has_encoder and tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
@@ -362,6 +366,8 @@ def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_featur
     weights = {name: array for name, array in arrays.items() if name not in tree_arrays(tree)}
     if stored.config["meta"].get("arrays") == 1:
         weights = {array_from_format_1(name): array for name, array in weights.items()}
+    if config.network.reads == "features" and weights["reader.weight"].shape != (n_features, config.network.hidden):
+        raise BadInput(f"its embeddings are not those of {n_features} features")
     return Neural(encoder, net=SavedNet(config, encoder, tree, weights))
 
 

@@ -72,7 +72,9 @@ class XRTransformer(EncodedModel):
     @property
     def config(self) -> NeuralConfig:
         """The settings that ``fit`` would use."""
-        return super().config  # type: ignore[return-value]
+        config = super().config
+        self._check_order(config)
+        return config  # type: ignore[return-value]
 
     # Training
 
