@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import report
 from umpteen.cli.benchmark import Job, in_own_process
 
-HEAD = ("recipe", "labels", "training s", "texts a second", "GPU MB", "expected GPU MB", "memory MB", "ms a text")
+HEAD = ("recipe", "labels", "training s", "texts/s", "GPU MB", "estimated GPU MB", "memory MB", "ms/text")
 SETTINGS = {
     "encoder.max_length": 32, "training.batch_size": 256, "training.learning_rate": 3e-4,
     "training.lr_schedule": "linear",

@@ -1,8 +1,8 @@
-"""Write what ``benchmarks.neural`` measured into the pages: tables, a picture, the figures of each recipe.
+"""Write the results of ``benchmarks.neural`` into the pages: tables, a plot, and a section for each recipe.
 
     python -m benchmarks.neural_page docs/benchmarks-neural.json docs
 
-reads what ``benchmarks.neural`` wrote down.
+updates all of them from the rows in the file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 TABLES = ("<!-- networks:begin -->", "<!-- networks:end -->")
 FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
-HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms a text")
+HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms/text")
 OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
-OURS = "With gte-small on one NVIDIA H200, test parts ([all networks side by side](../benchmarks-neural.md)){}:"
-BESIDE = "; a time with a star was measured while other jobs used the GPU, and alone a run is faster"
-THEIRS = "[Published](../benchmarks.md#published-figures), P@1/3/5, on larger encoders, ensembles unless said:"
+OURS = "Test results with gte-small on one NVIDIA H200 ([all networks](../benchmarks-neural.md)):"
+SHARED = "\\* Measured while other jobs used the same GPU."
+THEIRS = "Published P@1/3/5 ([sources](../benchmarks.md#published-figures)), ensembles unless marked as one model:"
 
 
 def main(file: str, docs: str) -> None:
-    """Bring all pages in a folder up to date."""
+    """Update all pages in a folder."""
     found = neural.read(Path(file))
     for path, text in pages(found, Path(docs)).items():
         atomic_write(path, text)
@@ -48,19 +48,19 @@ def pages(found: Mapping[str, Rows], docs: Path) -> dict[Path, str]:
 
 
 def section(found: Mapping[str, Rows]) -> str:
-    """Render the table of each dataset, rows in the order of the plan; those of a part of its texts by themselves."""
+    """Render a table per dataset, in the order of the plan; rows trained on a part of the texts have their own."""
     parts = []
     for data, plan in neural.PLANS.items():
         known = {name: found[data][name] for name in plan if name in found.get(data, {})}
         for n_rows in dict.fromkeys(plan[name].n_rows for name in known):
             rows = {name: row for name, row in known.items() if plan[name].n_rows == n_rows}
             title = data if n_rows is None else f"{data}, the first {n_rows:,} texts"
-            parts += [part for part in (f"### {title}", table(rows), shortlists(rows), foretold(rows)) if part]
+            parts += [part for part in (f"### {title}", table(rows), shortlists(rows), estimates(rows)) if part]
     return "\n\n".join(parts)
 
 
 def table(rows: Rows) -> str:
-    """Render rows; those that ran beside others are marked, since their time is longer for it."""
+    """Render rows; times that were measured while other rows ran on the same GPU are marked."""
     lines = [
         [
             f"[{_title(name)}](recipes/{_recipe(name)}.md)",
@@ -78,29 +78,31 @@ def table(rows: Rows) -> str:
 
 
 def shortlists(rows: Rows) -> str:
-    """Say how many of the right labels the shortlists of each row still had, level by level."""
+    """Return a line with the shortlist recall of each row that has one."""
     kept = {name: row["shortlist_recall"] for name, row in rows.items() if row.get("shortlist_recall")}
     said = "; ".join(f"{name} {', '.join(f'{share:.1f}' for share in shares)}" for name, shares in kept.items())
-    return f"Right labels that are still on the shortlists, level by level, in percent: {said}." if said else ""
+    return f"Shortlist recall (%) by level: {said}." if said else ""
 
 
-def foretold(rows: Rows) -> str:
-    """Say how far off the estimates before training were; of rows that ran beside others, the time says nothing."""
+def estimates(rows: Rows) -> str:
+    """Compare the estimates made before training with the measurements; marked times are left out."""
     known = [row for row in rows.values() if row.get("gpu_mb") and "expected" in row]
     pairs = {
-        "seconds": [(row["expected"]["seconds"], row["fit_s"]) for row in known if not plot.ran_beside_others(row)],
+        "training time": [
+            (row["expected"]["seconds"], row["fit_s"]) for row in known if not plot.ran_beside_others(row)
+        ],
         "GPU memory": [(row["expected"]["gpu_mb"], row.get("gpu_fit_mb") or row["gpu_mb"]) for row in known],
     }
     off = {name: max(max(a / b, b / a) for a, b in found) for name, found in pairs.items() if found}
-    said = " and ".join(f"{by:.1f} × in {name}" for name, by in off.items())
-    return f"Estimates before training were off by at most {said}." if said else ""
+    said = " and ".join(f"{by:.1f} for {name}" for name, by in off.items())
+    return f"Largest ratio between estimates made before training and measurements: {said}." if said else ""
 
 
 def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[str, Mapping[str, str]]]) -> str:
-    """Render the figures of one recipe: ours, and what papers report."""
+    """Render the results of one recipe: measured, and published."""
     ours = [
         [
-            f"{data}, three models" if name != recipe else data,
+            f"{data}, ensemble of three" if name != recipe else data,
             report.triple(row, "P"),
             report.triple(row, "PSP"),
             _seconds(row),
@@ -110,8 +112,9 @@ def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[s
         for name, row in rows.items()
         if name in (recipe, f"{recipe}*3")
     ]
-    has_star = any("*" in line[3] for line in ours)
-    parts = [OURS.format(BESIDE if has_star else ""), report.table(OWN_HEAD, ours)] if ours else []
+    parts = [OURS, report.table(OWN_HEAD, ours)] if ours else []
+    if any("*" in line[3] for line in ours):
+        parts.append(SHARED)
     if theirs:
         data = list(dict.fromkeys(name for _, figures in theirs for name in figures))
         lines = [[method, *(figures.get(name, "") for name in data)] for method, figures in theirs]
@@ -120,7 +123,7 @@ def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[s
 
 
 def published(page: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
-    """Read the tables of published figures: of each recipe, methods with P@1/3/5 by dataset."""
+    """Read the tables of published results: for each recipe, methods with P@1/3/5 by dataset."""
     found: dict[str, list[tuple[str, dict[str, str]]]] = {}
     head: list[str] = []
     for line in page.splitlines():

@@ -1,4 +1,4 @@
-"""Draw docs/img/levels.svg: how XR-Transformer learns, one resolution of the label tree after the other."""
+"""Draw docs/img/levels.svg: the resolutions of XR-Transformer and its ranker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SIZES, BRANCHING = (4, 12, 36), 3
 TRUE = ({1}, {4}, {12, 14})
 SCORED = (set(range(4)), {3, 4, 5, 6, 7, 8}, {12, 13, 14, 18, 19, 20})
 NOTES = (
-    ("1. Coarse groups", "Every group is scored."),
-    ("2. Finer groups", "Only children of the groups a text belongs to,", "or that the level above takes for right."),
-    ("3. Labels", "The same again. Scorers start where a linear", "solver ends; the encoder goes on as it is."),
+    ("1. Coarse clusters", "All clusters are scored."),
+    ("2. Finer clusters", "Only children of the true clusters and of", "those predicted by the level above."),
+    ("3. Labels", "As in 2. Classifiers start at the linear", "solution; the encoder is trained further."),
 )
 
 
@@ -69,7 +69,7 @@ def notes() -> list[str]:
 def legend() -> list[str]:
     """Say what the colours mean."""
     found, x = [], 26.0
-    for fill, meaning in ((WARM, "belongs to the text"), (COOL, "does not, but is scored"), (PALE, "left out")):
+    for fill, meaning in ((WARM, "true for the text"), (COOL, "negative, scored"), (PALE, "not scored")):
         found += [f'<circle cx="{x}" cy="258" r="6" fill="{fill}"/>', words(x + 12, 263, meaning, GREY)]
         x += 185
     return found
@@ -80,8 +80,8 @@ def ranker() -> list[str]:
     return [
         f'<line x1="20" y1="286" x2="{WIDTH - 20}" y2="286" stroke="{PALE}"/>',
         words(20, 347, "text"),
-        *box(86, 150, INK, "encoder", "trained by 1 to 3"), *box(86 + 150 + 60, 110, COOL, "vector", "of its start"),
-        *box(86 + 150 + 60 + 116, 150, PALE, "tf-idf", "of the whole text", ink=INK),
+        *box(86, 150, INK, "encoder", "trained in 1 to 3"), *box(86 + 150 + 60, 110, COOL, "embedding", "first tokens"),
+        *box(86 + 150 + 60 + 116, 150, PALE, "tf-idf", "whole text", ink=INK),
         *box(632, 190, WARM, "4. Ranker", "XR-Linear on a new tree"),
         words(882, 347, "labels"),
         arrow(54, 82), arrow(242, 290), arrow(568, 626), arrow(828, 876),

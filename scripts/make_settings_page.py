@@ -29,9 +29,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """\
 # Settings
 
-Every setting of every recipe; those of [neural recipes](#neural-recipes) come last. This page is
-generated from the classes in `umpteen/config/`; do not edit it by hand, run `python scripts/make_settings_page.py`.
-`umpteen settings` prints the same list.
+All settings of all recipes; those of [neural recipes](#neural-recipes) come last. This page is generated from the
+classes in `umpteen/config/` by `python scripts/make_settings_page.py`; do not edit it by hand. `umpteen settings`
+prints the same list.
 
 A setting has a group and a name, such as `tree.branching`. There are four equivalent ways to set it:
 
@@ -51,19 +51,21 @@ that names the rule and the nearest known name. A fitted model records what `fit
 NEURAL = """\
 ## Neural recipes
 
-Recipes with an encoder or a network have all of the above and these. The settings above belong to their ranker, where
-they have one; `tfidf` and `tree` also say how labels are clustered. `encoder` alone may be a name:
-`XRTransformer(encoder="minilm")`, `--encoder minilm`. `--device` is `encoder.device`. A list may be given as a single
-number. Their ranker has other defaults than those above: {ranker}.
+Neural recipes have the settings above and those below. The settings above apply to the linear ranker, if the recipe has
+one, and `tfidf` and `tree` also to the clustering of labels. The ranker has different defaults:
+{ranker}.
 
-Not every setting has an effect in every recipe: the last column says which, and `umpteen train` warns about a setting
-that is given but has none.
+`encoder` can be given as a name: `XRTransformer(encoder="minilm")` or `--encoder minilm`. `--device` is short for
+`--encoder.device`. Settings that are lists can be given as a single number.
+
+Some settings have an effect only in combination with others, which is stated in the last column. `umpteen train` warns
+if a setting is given that has no effect.
 """
 
 PRESETS = """\
 ## What the recipes change
 
-A recipe is a short list of differences from the defaults above. [Recipes](recipes/index.md) says what they are for.
+A recipe is a set of differences from the defaults above. [Recipes](recipes/index.md) describes their use.
 """
 
 
@@ -98,7 +100,7 @@ def _table(cls: type, rows: list[tuple[str, str, Any, str]]) -> str:
     lines = ["| setting | type | default | may be | what it does |", "|---|---|---|---|---|"]
     for key, kind, default, doc in rows:
         rules = specs[key.rpartition(".")[2]]
-        only = f". Only where {rules['when'].words}" if rules.get("when") and cls in _NEURAL else ""
+        only = f". Only if {rules['when'].words}" if rules.get("when") and cls in _NEURAL else ""
         lines.append(f"| `{key}` | {_kind(kind)} | `{_json(default)}` | {_range(rules)} | {doc}{only} |")
     return "\n".join(lines) + "\n"
 

@@ -417,14 +417,14 @@ def test_the_pages_show_the_rows_that_were_measured():
 def test_estimates_are_compared_with_what_was_measured():
     usual = {"gpu_mb": 100.0, "fit_s": 10.0, "expected": {"seconds": 8.0, "gpu_mb": 150.0}}
     beside = {"gpu_mb": 100.0, "fit_s": 99.0, "at_once": 4, "expected": {"seconds": 8.0, "gpu_mb": 100.0}}
-    said = neural_page.foretold({"full": usual, "lightxml": beside, "xr-linear": {"gpu_mb": None, "fit_s": 1.0}})
-    assert "1.2 × in seconds and 1.5 × in GPU memory" in said
-    assert neural_page.foretold({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
+    said = neural_page.estimates({"full": usual, "lightxml": beside, "xr-linear": {"gpu_mb": None, "fit_s": 1.0}})
+    assert said.endswith("measurements: 1.2 for training time and 1.5 for GPU memory.")
+    assert neural_page.estimates({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
 
 
 def test_the_page_says_what_shortlists_keep():
     rows = {"cascadexml": {"shortlist_recall": [91.19, 47.77]}, "full": {"shortlist_recall": []}, "xr-linear": {}}
-    assert neural_page.shortlists(rows).endswith("in percent: cascadexml 91.2, 47.8.")
+    assert neural_page.shortlists(rows) == "Shortlist recall (%) by level: cascadexml 91.2, 47.8."
     assert neural_page.shortlists({"full": rows["full"]}) == ""
 
 

@@ -1,4 +1,4 @@
-"""Settings of the linear recipes: tf-idf, label tree, scorers, search."""
+"""Settings of the linear recipes: tf-idf, label tree, classifiers, search."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TreeConfig(Checked):
 
 @dataclass(frozen=True)
 class LinearConfig(Checked):
-    """How a node's linear scorer is trained."""
+    """How the linear classifier of a node is trained."""
 
     loss: str = option("squared-hinge", "squared-hinge or logistic", choices=("squared-hinge", "logistic"))
     cost: float = option(

@@ -47,123 +47,133 @@ _POOLINGS = Form(
 
 FEW_TEXTS = 5  # texts per label, on average, below which LDA is the better initialisation
 
-_ENCODER = When("a text is read with an encoder", lambda c: c.network.reads != "features")
-_LAYERS = When("the network reads layers of the encoder", lambda c: c.network.reader == "layers")
-_NO_LAYERS = When("the network has a reader of its own", lambda c: c.network.reader != "layers")
-_TREE = When("labels are clustered", lambda c: c.network.head == "tree")
-_VECTORS = When("classifiers read one vector per text", lambda c: c.network.reader != "lstm")
-_SEARCHED = When("levels are searched one after the other", lambda c: c.network.head == "tree" and not c.is_recursive)
-_SEARCHED_BY_VECTORS = When(
-    "levels are searched by vectors of the texts", lambda c: _SEARCHED.holds(c) and _VECTORS.holds(c)
+_ENCODER = When("the recipe has an encoder", lambda c: c.network.reads != "features")
+_LAYERS = When("network.reader is layers", lambda c: c.network.reader == "layers")
+_NO_LAYERS = When("network.reader is not layers", lambda c: c.network.reader != "layers")
+_TREE = When("network.head is tree", lambda c: c.network.head == "tree")
+_VECTORS = When("network.reader is not lstm", lambda c: c.network.reader != "lstm")
+_SEARCHED = When(
+    "network.head is tree and training.order is not coarse-to-fine",
+    lambda c: c.network.head == "tree" and not c.is_recursive,
 )
-_RECURSIVE = When("the encoder is fine-tuned from coarse to fine levels", lambda c: c.is_recursive)
-_NOT_RECURSIVE = When("the network predicts labels itself", lambda c: not c.is_recursive)
+_SEARCHED_BY_VECTORS = When(
+    "network.head is tree, network.reader is not lstm and training.order is not coarse-to-fine",
+    lambda c: _SEARCHED.holds(c) and _VECTORS.holds(c),
+)
+_RECURSIVE = When("training.order is coarse-to-fine", lambda c: c.is_recursive)
+_NOT_RECURSIVE = When("training.order is not coarse-to-fine", lambda c: not c.is_recursive)
 _RANKED = When("there is a ranker", has_ranker)
-_VALIDATED = When("texts are held out for validation", lambda c: c.training.validation_fraction > 0)
+_VALIDATED = When("training.validation_fraction is above 0", lambda c: c.training.validation_fraction > 0)
 
 
 @dataclass(frozen=True)
 class EncoderConfig(Checked):
-    """Which transformer reads the texts, and how."""
+    """The pretrained transformer."""
 
     by_text: ClassVar[str] = "name"  # the one thing most people set
 
     name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
-    max_length: int = option(128, "tokens read of a text; longer texts are truncated", low=4, when=_ENCODER)
+    max_length: int = option(128, "maximum number of tokens per text; longer texts are truncated", low=4, when=_ENCODER)
     pooling: str = option(
         "mean",
-        "how token states become one vector: mean, cls, last5 (the first token in the last five layers), or either of "
-        "the first two at chosen layers, such as cls@8 or mean@4+8",
+        "pooling of token states into one vector: mean, cls, last5 (the first token in the last five layers), or mean "
+        "and cls at given layers, such as cls@8 or mean@4+8",
         form=_POOLING,
         when=_LAYERS,
     )
-    device: str = option("auto", "where it runs", choices=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", "device; auto uses a GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
     precision: str = option(
-        "auto", "bfloat16 on a GPU, else float32", choices=("auto", "float32", "bfloat16"), when=_ENCODER
+        "auto",
+        "precision of computations; auto is bfloat16 on a GPU and float32 elsewhere",
+        choices=("auto", "float32", "bfloat16"),
+        when=_ENCODER,
     )
     batch_tokens: int = option(
-        0, "tokens of a micro-batch in training; lower it if memory runs out. 0 chooses by device", low=0,
+        0, "tokens per micro-batch in training; lower it if memory runs out. 0: chosen by device", low=0,
         when=_ENCODER,
     )  # fmt: skip
     compile: str = option(
-        "auto", "compile the layers; auto does so on a GPU", choices=("auto", "on", "off"), when=_LAYERS
+        "auto", "compile the layers with torch.compile; auto: on a GPU", choices=("auto", "on", "off"), when=_LAYERS
     )
     gradient_checkpointing: bool = option(
-        False, "recompute activations in the backward pass instead of keeping them: slower, far less memory",
+        False, "recompute activations in the backward pass instead of storing them: slower, less memory",
         when=_LAYERS,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class NetworkConfig(Checked):
-    """The network: what reads a text, the levels of the label tree, and the classifiers of each level."""
+    """The network: the reader of texts, the levels of the label tree, and the head of each level."""
 
     reader: str = option(
         "layers",
-        "what reads a text: layers of the encoder; on its word embeddings alone, an LSTM whose states each node "
-        "attends to (lstm) or convolutions over neighbouring words (cnn); or the sum of the embeddings of tf-idf "
-        "features, without an encoder (bag)",
+        "representation of a text: layers of the encoder (layers), an LSTM with attention per node (lstm) or "
+        "convolutions (cnn) on the encoder's word embeddings, or the sum of the embeddings of tf-idf features, without "
+        "an encoder (bag)",
         choices=READERS,
     )
     head: str = option(
         "tree",
-        "classifiers for every level of a label tree (tree), or one for each label, trained in blocks without "
-        "optimiser state (full)",
+        "classifiers for every level of a label tree (tree), or one per label, trained in blocks without optimiser "
+        "state (full)",
         choices=("tree", "full"),
     )
     levels: tuple[int, ...] = option(
         (),
-        "clusters at each level above the labels, coarse to fine; levels with less than two labels a cluster are left "
-        "out. Empty: chosen by depth and branching",
+        "number of clusters at each level above the labels, coarse to fine; levels with fewer than two labels per "
+        "cluster are omitted. Empty: determined by depth and branching",
         low=2,
         when=_TREE,
     )
     depth: int = option(
-        1, "number of levels, the labels included, where levels is empty; 0 lets branching decide", low=0, when=_TREE
+        1, "number of levels, including the labels, if levels is empty; 0: determined by branching", low=0, when=_TREE
     )
-    branching: int = option(8, "how much finer each level is, where levels is empty", low=2, when=_TREE)
-    few_labels: int = option(0, "no clusters for up to so many labels: all are scored", low=0, when=_SEARCHED)
+    branching: int = option(8, "ratio of the sizes of consecutive levels, if levels is empty", low=2, when=_TREE)
+    few_labels: int = option(0, "no clusters with up to this many labels", low=0, when=_SEARCHED)
     labels_per_cluster: int = option(
-        1, "labels per node at the finest level, where levels is empty", low=1, when=_RECURSIVE
+        1, "labels per node at the finest level, if levels is empty", low=1, when=_RECURSIVE
     )
-    max_nodes: int = option(32_768, "the finest level has at most this many nodes", low=2, when=_RECURSIVE)
+    max_nodes: int = option(32_768, "maximum number of nodes at the finest level", low=2, when=_RECURSIVE)
     pooling: str = option(
         "",
-        "what each level reads of the encoder, separated by commas, such as cls@5+6,cls@8,cls@12; one serves all. "
-        "Empty: deeper and deeper layers, pooled as encoder.pooling says",
+        "pooling for each level, separated by commas, such as cls@5+6,cls@8,cls@12; a single one is used for all. "
+        "Empty: deeper layers for finer levels, pooled according to encoder.pooling",
         form=_POOLINGS,
-        when=When("levels read layers of the encoder", lambda c: _LAYERS.holds(c) and not c.is_recursive),
+        when=When(
+            "network.reader is layers and training.order is not coarse-to-fine",
+            lambda c: _LAYERS.holds(c) and not c.is_recursive,
+        ),
     )
     hidden: int = option(
-        256, "states of the LSTM in each direction and width of the layer after it, filters of each size, or length of "
-        "the embeddings of a bag", low=1, when=_NO_LAYERS,
+        256, "LSTM units per direction and width of the layer after the attention, filters of each size of a cnn, or "
+        "dimension of the embeddings of a bag", low=1, when=_NO_LAYERS,
     )  # fmt: skip
     bottleneck: int = option(
         0,
-        "width of a linear layer before the classifiers of a cnn, or of the last of several levels; 0 means none, and "
-        "hidden for a cnn",
+        "width of a linear layer before the classifiers: of a cnn, or of the last of several levels; 0: none, or "
+        "network.hidden for a cnn",
         low=0,
         when=_SEARCHED_BY_VECTORS,
     )
     dropout: tuple[float, ...] = option(
-        (0.1,), "dropout of what each level reads; the last number serves all deeper levels", low=0.0, high=0.95,
-        when=_VECTORS,
+        (0.1,), "dropout of the text vectors at each level; the last value is used for all further levels", low=0.0,
+        high=0.95, when=_VECTORS,
     )  # fmt: skip
     beam: tuple[int, ...] = option(
-        (64,), "nodes of each level whose children are scored; the last number serves all deeper levels", low=1,
+        (64,), "nodes per level whose children are scored; the last value is used for all further levels", low=1,
         when=_TREE,
     )  # fmt: skip
     score: str = option(
         "product",
-        "the score of a label: the product over its path (product), over the last two levels (weighted), or that of "
-        "the last level",
+        "score of a label: product over its path (product), over the last two levels (weighted), or the score of the "
+        "last level alone (level)",
         choices=("product", "weighted", "level"),
         when=_SEARCHED,
     )
     sparse_update_from: int = option(
         100_000,
-        "levels below the first with at least so many nodes update only the rows that a batch touches, with one number "
-        "of optimiser state per node (not with training.order shared-reader)",
+        "levels below the first with at least this many nodes use sparse updates, with one number of optimiser state "
+        "per node (not with training.order shared-reader)",
         low=1,
         when=_SEARCHED_BY_VECTORS,
     )
@@ -208,42 +218,39 @@ class NetworkConfig(Checked):
 
 @dataclass(frozen=True)
 class TrainingConfig(Checked):
-    """How encoder and classifiers are trained."""
+    """Training of reader and heads."""
 
     order: str = option(
         "joint",
-        "all levels together (joint); one after the other: the reader learns with the first level only "
-        "(shared-reader), or each level has a reader that starts as a copy of the one above (own-reader); or from "
-        "coarse to fine with one encoder that learns at every level, of which the last one's classifiers are kept "
-        "(coarse-to-fine)",
+        "order in which levels are trained: together (joint); one after the other with a reader that is trained with "
+        "the first level and then frozen (shared-reader), or with a reader per level, initialised with that of the "
+        "level above (own-reader); or one after the other with an encoder that is trained at every level, for a "
+        "linear ranker (coarse-to-fine)",
         choices=("joint", "shared-reader", "own-reader", "coarse-to-fine"),
     )
     epochs: tuple[float, ...] = option(
-        (10.0,), "passes over the texts; where levels learn one after the other, for each of them: the last number "
-        "serves the finest level", low=0.0
+        (10.0,), "number of epochs; if levels are trained one after the other, for each of them, the last value for "
+        "the finest level", low=0.0
     )  # fmt: skip
     batch_size: int = option(64, "texts per optimiser step", low=1)
-    learning_rate: float = option(
-        1e-4, "learning rate of what reads a text: encoder, LSTM, filters, bottleneck", low=0.0
-    )
+    learning_rate: float = option(1e-4, "learning rate of the reader: encoder, LSTM, convolutions, bottleneck", low=0.0)
     head_learning_rate: float = option(1e-3, "learning rate of the classifiers", low=0.0)
     lr_schedule: str = option(
         "linear",
-        "learning rates fall linearly, stay constant, or stay constant with a cosine at both ends (plateau); all but "
-        "constant begin with a warm-up",
+        "linear decay after a warm-up (linear), constant, or constant with a cosine warm-up and decay (plateau)",
         choices=("linear", "constant", "plateau"),
     )
-    warmup: float = option(0.06, "share of the steps of the warm-up", low=0.0, high=1.0)
-    weight_decay: float = option(0.01, "weight decay of what reads a text", low=0.0)
+    warmup: float = option(0.06, "fraction of the steps used for warm-up", low=0.0, high=1.0)
+    weight_decay: float = option(0.01, "weight decay of the reader", low=0.0)
     head_weight_decay: float = option(0.0, "weight decay of the classifiers", low=0.0, when=_TREE)
-    max_grad_norm: float = option(1.0, "largest norm of the gradient of what reads a text; 0 sets no bound", low=0.0)
+    max_grad_norm: float = option(1.0, "maximum gradient norm of the reader; 0: no clipping", low=0.0)
     loss: str = option(
-        "bce", "loss of a node's score", choices=("squared-hinge", "hinge", "bce"), when=_RECURSIVE
+        "bce", "loss of a node; the other orders use bce", choices=("squared-hinge", "hinge", "bce"), when=_RECURSIVE
     )  # fmt: skip
     negatives: str = option(
         "tfn+man",
-        "nodes that are trained on: under true parents (tfn), also under the parents the level above predicts "
-        "(tfn+man, network.beam of them), or all (coarse-to-fine only)",
+        "nodes a text is trained on: children of its true parents (tfn), and of network.beam parents predicted by the "
+        "level above (tfn+man), or all (coarse-to-fine only)",
         choices=("tfn", "tfn+man", "all"),
         when=_TREE,
     )
@@ -253,34 +260,32 @@ class TrainingConfig(Checked):
         choices=("none", "induce", "induce-l1"),
         when=_RECURSIVE,
     )
-    alpha: float = option(1.0, "weight of a node that is not relevant (α)", low=0.0, when=_RECURSIVE)
+    alpha: float = option(1.0, "weight of negative nodes (α)", low=0.0, when=_RECURSIVE)
     init: str = option(
         "auto",
-        "first weights of the classifiers: the linear solution on the current vectors (newton), linear discriminants "
-        "of whitened vectors (lda, layers of an encoder only), biases at the log-odds of each node (prior), or random. "
-        f"Auto: newton from coarse to fine, otherwise lda if a label has less than {FEW_TEXTS} texts on average, else "
-        "prior",
+        "initialisation of the classifiers: solution of the linear problem on the current vectors (newton), linear "
+        "discriminants of whitened vectors (lda, with network.reader layers), log-odds of each node as bias (prior), "
+        f"or random. auto: newton with coarse-to-fine, otherwise lda if labels have fewer than {FEW_TEXTS} texts on "
+        "average, else prior",
         choices=("auto", "newton", "lda", "prior", "random"),
         when=_VECTORS,
     )
     init_cost: float = option(
-        1.0, "weight of the loss in the solution of newton (C)", low=0.0,
-        when=When("classifiers start at the solution of newton", lambda c: c.training.init in ("auto", "newton")),
+        1.0, "weight of the loss (C) in the linear problem of newton", low=0.0,
+        when=When("training.init is auto or newton", lambda c: c.training.init in ("auto", "newton")),
     )  # fmt: skip
     validation_fraction: float = option(
-        0.0, "share of the texts held out for early stopping, and for the weights of the fusion with the ranker",
+        0.0, "fraction of the texts held out for early stopping and for choosing embedding_weight and head_weight",
         low=0.0, high=0.5,
     )  # fmt: skip
-    patience: int = option(2, "epochs without gain on the held-out texts before training stops", low=1, when=_VALIDATED)
+    patience: int = option(2, "epochs without improvement after which training stops early", low=1, when=_VALIDATED)
     swa_start: float = option(
         1.0,
-        "share of the steps after which the weights of every tenth are averaged (SWA); 1 averages none",
+        "fraction of the steps after which weights are averaged, every tenth step (SWA); 1: no averaging",
         low=0.0,
         high=1.0,
     )
-    cuda_graphs: bool = option(
-        True, "on a GPU, capture steps as CUDA graphs: a small encoder waits for Python otherwise"
-    )
+    cuda_graphs: bool = option(True, "on a GPU, capture training steps as CUDA graphs, which reduces launch overhead")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -305,23 +310,24 @@ class NeuralConfig(ModelConfig):
 
     features: str = option(
         "both",
-        "what the ranker sees: tf-idf and embedding (both), or one of them",
+        "input of the ranker: tf-idf and embedding (both), or one of them",
         choices=("both", "encoder", "tfidf"),
         when=_RECURSIVE,
     )
     ranker: bool = option(
-        False, "train a linear ranker on tf-idf and the network's vectors, after the network", when=_NOT_RECURSIVE
+        False, "train a linear ranker on tf-idf and text embeddings after the network", when=_NOT_RECURSIVE
     )
     embedding_weight: float | None = option(
         None,
-        "how many times as much the embedding counts as the tf-idf row; none lets xr-transformer choose it on held-out "
-        "texts, and leave the encoder out if tf-idf alone does better there",
+        "norm of the embedding relative to the tf-idf row; none: chosen on held-out texts by xr-transformer, which "
+        "drops the encoder if tf-idf alone is better, and 0.6 otherwise",
         low=0.001,
         when=_RANKED,
     )
     head_weight: float | None = option(
         None,
-        "share of the network's own classifiers in a label's score; 0 leaves all to the ranker, none chooses it",
+        "weight of the network's own classifiers in the score, the ranker has the rest; none: chosen on held-out texts "
+        "by xr-transformer, and 0.2 otherwise",
         low=0.0,
         high=1.0,
         when=_RANKED,
