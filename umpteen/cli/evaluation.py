@@ -88,4 +88,4 @@ def _rounded(found: Evaluation) -> dict[str, Any]:
 def _recall_line(sizes: Sequence[int], recall: Sequence[float]) -> str:
     *groups, labels = [f"{value:.1f} % of {size:,}" for size, value in zip(sizes, recall, strict=True)]
     shares = ", ".join([*(f"{share} groups" for share in groups), f"{labels} labels"])
-    return f"right ones still on the shortlist, level by level: {shares}"
+    return f"shortlist recall by level: {shares}"

@@ -1,7 +1,7 @@
 """Scorers of the finest resolution that an encoder was fine-tuned on, kept for prediction.
 
 They were trained together with the encoder and see nothing but its embedding; beside the ranker they are a second
-opinion. Plain numpy: the product of a few embeddings with some ten thousand scorers is nothing beside the encoder.
+opinion. Plain numpy: the product of a few embeddings with some ten thousand classifiers is nothing beside the encoder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AT_A_TIME = 16_000_000  # scores in memory at a time
 
 @dataclass(frozen=True)
 class DenseHead:
-    """One scorer per label over embeddings of length one."""
+    """One classifier per label over embeddings of length one."""
 
     weight: np.ndarray  # (labels, d) float32
     bias: np.ndarray  # (labels,) float32

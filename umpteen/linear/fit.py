@@ -1,4 +1,4 @@
-"""Train the linear scorers of a tree, level by level, chunk by chunk.
+"""Train the linear classifiers of a tree, level by level, chunk by chunk.
 
 A chunk is a parent and its children. The children are trained together over the rows that the mask of the
 level above lets through: rows that carry the parent (tfn), rows for which the parent is predicted (man), or

@@ -1,4 +1,4 @@
-"""The search of a tree of linear scorers.
+"""The search of a tree of linear classifiers.
 
 Holds packed weights (``linear.pack``) and searches them; knows nothing about how they were trained or stored.
 """

@@ -17,7 +17,7 @@ TRAIN, PREDICT = "train", "predict"
 
 
 def train() -> None:
-    """Train the scorers of a small tree, on so few rows that a batch of them is searched as one row is."""
+    """Train the classifiers of a small tree, on so few rows that a batch of them is searched as one row is."""
     from umpteen.models.xrlinear import XRLinear
     from umpteen.tree import LabelTree
 

@@ -58,7 +58,7 @@ _BERT_BASE = Encoder(12, 768)  # taken for an encoder whose config is not here y
 _FLOPS = {"cpu": 25e9, "mps": 2e12, "cuda": 1.2e14}  # per second: of a core in float32, of a GPU in its short floats
 _BACKWARD = 3.0  # a step costs as much as three passes: one forward, two backward
 _STEP = {"cpu": 0.0, "mps": 0.0, "cuda": 0.01}  # seconds that a step takes at least: a GPU waits for its orders
-_SECONDS_PER_STEPPED = {"cpu": 8e-9, "mps": 1e-10, "cuda": 2e-11}  # of an optimiser, for each weight of a scorer
+_SECONDS_PER_STEPPED = {"cpu": 8e-9, "mps": 1e-10, "cuda": 2e-11}  # of an optimiser, for each weight of a classifier
 _SECONDS_PER_EMBEDDED = 3e-9  # a feature of a row, for each number of its embedding, in a step
 _SECONDS_PER_PATH = 2e-4  # a row in a step, beside its features
 _BYTES_PER_EMBEDDED = 12.0  # a feature of a row: number and weight on the device
@@ -287,7 +287,7 @@ def _parameters_met(encoder: Encoder, config: NeuralConfig) -> float:
 
 
 def _stepping(encoder: Encoder, n_texts: int, n_labels: int, config: NeuralConfig, rate: float, device: str) -> float:
-    """Guess what it takes to score all labels and step their scorers, where a network has no clusters."""
+    """Guess what it takes to score all labels and step their classifiers, where a network has no clusters."""
     if not is_network(config) or len(network_levels(n_labels, config.network)) > 1:
         return 0.0
     weights = table_size(encoder, n_labels, config)

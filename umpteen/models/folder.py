@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 class Neural(NamedTuple):
-    """What learns with torch: an encoder, and its own scorers of the labels if it has any, or a whole network."""
+    """What learns with torch: an encoder, and its own classifiers of the labels if it has any, or a whole network."""
 
     encoder: SavedEncoder | FeatureSource
     head: DenseHead | None = None

@@ -1,4 +1,4 @@
-"""How much an embedding counts beside tf-idf, and the encoder's own scorers beside the ranker.
+"""How much an embedding counts beside tf-idf, and the encoder's own classifiers beside the ranker.
 
 Embeddings of the texts that an encoder was trained on are better than those of new texts will ever be, so a ranker
 trained on them trusts them too much. How much they are worth is found on texts that fine-tuning has not seen: a few
@@ -24,7 +24,7 @@ from umpteen.shortlist import TopK
 
 USUAL = (0.6, 0.2)  # where there are no texts to choose on
 _WEIGHTS = (0.0, 0.3, 0.6, 1.0, 2.0)  # of the embedding; 0 is tf-idf alone
-_SHARES = (0.0, 0.1, 0.2, 0.4)  # of the encoder's own scorers
+_SHARES = (0.0, 0.1, 0.2, 0.4)  # of the encoder's own classifiers
 _MOST = 20_000  # texts that the quick rankers learn from
 
 
@@ -37,7 +37,7 @@ def choose(
     config: NeuralConfig,
     progress: Progress,
 ) -> tuple[float, float]:
-    """Return the weight of the embedding and the share of the encoder's scorers that do best on ``held`` texts.
+    """Return the weight of the embedding and the share of the encoder's classifiers that do best on ``held`` texts.
 
     What the settings name is not tried otherwise. ``E`` are embeddings of length one.
     """

@@ -1,4 +1,4 @@
-"""How much memory training an encoder and its scorers takes on the device, from sizes alone.
+"""How much memory training an encoder and its classifiers takes on the device, from sizes alone.
 
 The activations of a layer were measured: about 42 bytes for each token, layer and unit of width in short floats, from
 12 layers of 384 at 128 tokens to bert-base at 512 (docs/benchmarks-gpu.md).
@@ -29,7 +29,7 @@ _BYTES_PER_ATTENDED = 8.0  # a token of a text that a node attends to, and a num
 _BYTES_PER_SUM = 6.0  # a sum in full, and the short float that it becomes
 _BYTES_PER_GATHERED = 12.0  # a gathered weight, its copy in another precision, its gradient
 _BYTES_PER_SCORE = 16.0
-_BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while first scorers are solved for
+_BYTES_PER_FIRST_SCORE = 24.0  # of a text for a node while the first weights are solved for
 
 
 class Encoder(NamedTuple):
@@ -75,7 +75,7 @@ def is_network(config: ModelConfig) -> bool:
 
 
 def _reading(encoder: Encoder, n_texts: int, n_labels: int, config: NeuralConfig, device: str) -> float:
-    """Return the bytes of a pass in which texts are read and nothing learns, and sums of texts where scorers begin."""
+    """Return the bytes of a pass in which texts are read and nothing learns, and sums of texts for first weights."""
     is_net = is_network(config)
     if is_net and not (config.whitens or config.ranker):
         return 0.0
@@ -97,7 +97,7 @@ def _first_scorers(encoder: Encoder, n_texts: int, n_labels: int, config: Neural
 
 
 def table_size(encoder: Encoder, n_labels: int, config: NeuralConfig) -> float:
-    """Return how many weights the scorers of a network have."""
+    """Return how many weights the classifiers of a network have."""
     if not is_network(config):
         return 0.0
     sizes = network_levels(n_labels, config.network)
@@ -119,7 +119,7 @@ def _averages(encoder: Encoder, n_labels: int, config: NeuralConfig) -> float:
 
 
 def scorers(encoder: Encoder, n_labels: int, config: NeuralConfig) -> float:
-    """Return the bytes of the scorers, of their optimiser, and of the scores of a batch."""
+    """Return the bytes of the classifiers, of their optimiser, and of the scores of a batch."""
     if is_network(config):
         net, n_texts = config.network, config.training.batch_size
         if net.head == "full":

@@ -1,4 +1,4 @@
-"""Recipes whose network scores labels itself: LightXML, CascadeXML, and one scorer per label.
+"""Recipes whose network scores labels itself: LightXML, CascadeXML, and one classifier per label.
 
 They differ in their presets. What is here is the order of the work; a ranker may follow, as in XR-Transformer.
 """
@@ -326,7 +326,7 @@ class CascadeXML(NetModel):
 
 
 class CascadeDiSMEC(CascadeXML):
-    """CascadeXML, then one linear scorer per label on tf-idf and its vectors."""
+    """CascadeXML, then one linear classifier per label on tf-idf and its vectors."""
 
     recipe = "cascadexml-dismec"
     preset: ClassVar[Mapping[str, Any]] = {
@@ -340,7 +340,7 @@ class CascadeDiSMEC(CascadeXML):
 
 
 class FullHead(NetModel):
-    """One scorer for every label on the encoder, trained in pieces: no clusters, little memory, made for a GPU."""
+    """One classifier for every label on the encoder, trained in pieces: no clusters, little memory, made for a GPU."""
 
     recipe = "full"
     paper = "Jain, Prakash and others: Renée (MLSys 2023); Zhang and others: ELMO (ICML 2025)"
@@ -378,7 +378,7 @@ class AttentionXML(NetModel):
 
 
 class XMLCNN(NetModel):
-    """Filters over neighbouring words, a narrow layer, and one scorer per label."""
+    """Filters over neighbouring words, a narrow layer, and one classifier per label."""
 
     recipe = "xml-cnn"
     paper = "Liu, Chang, Wu, Yang: Deep learning for extreme multi-label text classification (SIGIR 2017)"

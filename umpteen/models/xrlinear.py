@@ -65,7 +65,7 @@ class PLT(Model):
 
 
 class DiSMEC(Model):
-    """One scorer per label against all rows, no tree, small weights dropped: the accurate, slow end."""
+    """One classifier per label against all rows, no tree, small weights dropped: the accurate, slow end."""
 
     recipe = "dismec"
     paper = "Babbar, Schölkopf: DiSMEC (WSDM 2017)"

@@ -19,7 +19,7 @@ def hinge(scores: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
 
 
 def bce(scores: torch.Tensor, positive: torch.Tensor) -> torch.Tensor:
-    """−log of the probability that a logistic scorer gives to the truth."""
+    """−log of the probability that a logistic classifier gives to the truth."""
     return F.softplus(-_signed(scores, positive))
 
 

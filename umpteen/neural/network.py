@@ -243,7 +243,7 @@ class Network:
 
     @property
     def reads_vectors(self) -> bool:
-        """Whether what ``read`` returns is all that scorers need."""
+        """Whether what ``read`` returns is all that classifiers need."""
         return self.module.reader.reads_vectors
 
     def recall(

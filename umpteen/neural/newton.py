@@ -1,4 +1,4 @@
-"""Linear scorers on dense rows, many labels at a time, on any device torch knows.
+"""Linear classifiers on dense rows, many labels at a time, on any device torch knows.
 
 Solves what ``kernels.solve`` solves, ½‖w‖² + Σ c·max(0, 1 − y·w·x)² per label, but in the primal: truncated Newton
 steps whose work is two matrix products per conjugate-gradient turn, shared by all labels. That suits a GPU and
@@ -33,7 +33,7 @@ def solve(
     tolerance: float = 1e-2,
     max_iter: int = 40,
 ) -> torch.Tensor:
-    """Train one scorer per column of ``positive`` over all rows of ``X``.
+    """Train one classifier per column of ``positive`` over all rows of ``X``.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def solve_level(
     alpha: float = 1.0,
     progress: Progress = silent,
 ) -> torch.Tensor:
-    """Train the scorers of one level of a tree on dense rows, chunk by chunk.
+    """Train the classifiers of one level of a tree on dense rows, chunk by chunk.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def solve_level(
     W = X.new_zeros(X.shape[1], R.shape[1])
     W[-1] = -1.0
     columns, parents = R.tocsc(), None if alive is None else alive.tocsc()
-    n_chunks, stage = len(starts) - 1, f"first scorers of {R.shape[1]:,} nodes"
+    n_chunks, stage = len(starts) - 1, f"first weights of {R.shape[1]:,} nodes"
     for parent in range(n_chunks):
         progress(stage, parent, n_chunks)
         rows = None if parents is None else parents.indices[parents.indptr[parent] : parents.indptr[parent + 1]]
