@@ -177,6 +177,15 @@ def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
     assert "encoder" not in str(alone)
 
 
+def test_windows_count_by_their_tokens(made: Made) -> None:
+    for device in ("cpu", "cuda"):
+        one, two = (
+            on_cpu(made, encoder__device=device, encoder__max_length=length, encoder__windows=windows)
+            for length, windows in ((100, 1), (50, 2))
+        )
+        assert one == two
+
+
 def test_what_makes_an_encoder_slower_and_faster(made: Made) -> None:
     base = on_cpu(made)
     assert on_cpu(made, encoder__max_length=32).seconds < base.seconds

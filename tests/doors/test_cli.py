@@ -1151,6 +1151,17 @@ def test_bench_keeps_what_a_network_with_levels_scores_of_the_truth(
     assert found[1] < found[2] == 100.0
 
 
+def test_train_with_windows(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
+    words = ["--recipe", "full", "--encoder", encoder_folder, "--device", "cpu", *LEARN, "--quiet"]
+    refused = run("train", data, "-o", tmp_path / "m", *words, "--set", "encoder.windows=0")
+    assert refused.exit_code == 2
+    assert "encoder.windows must be at least 1, but is 0" in refused.stderr
+    trained = run("train", data, "-o", tmp_path / "m", *words, "--set", "encoder.windows=2")
+    assert trained.exit_code == 0, trained.output
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["settings"]["encoder"]["windows"] == 2
+    assert run("predict", tmp_path / "m", "-", stdin="apple " * 30 + "\n").exit_code == 0
+
+
 def test_info_shows_the_levels_of_a_network(data: Path, encoder_folder: Path, tmp_path: Path) -> None:
     words = ["--encoder", encoder_folder, "--device", "cpu", "--training.epochs", "0", "--encoder.max_length", "16"]
     levels = ["--network.levels", "2", "--network.few_labels", "0"]

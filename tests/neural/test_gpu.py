@@ -12,7 +12,10 @@ from umpteen.models import create
 
 from .conftest import KINDS, make_corpus
 
-RECORDED = KINDS | {"filters": {"network.reader": "cnn", "training.head_learning_rate": 0.05}}
+RECORDED = KINDS | {
+    "filters": {"network.reader": "cnn", "training.head_learning_rate": 0.05},
+    "windows": KINDS["tree"] | {"encoder.max_length": 8, "encoder.windows": 3},
+}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

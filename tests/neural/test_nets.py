@@ -452,7 +452,7 @@ OTHER_VALUES = {
     "training.negatives": "tfn", "training.relevance": "induce", "training.alpha": 0.5, "training.init": "lda",
     "training.init_cost": 9.0, "training.patience": 7, "encoder.pooling": "mean@1", "encoder.compile": "off",
     "encoder.gradient_checkpointing": True, "encoder.name": "nowhere", "encoder.max_length": 4,
-    "encoder.precision": "bfloat16", "encoder.batch_tokens": 5,
+    "encoder.windows": 2, "encoder.precision": "bfloat16", "encoder.batch_tokens": 5,
 }  # fmt: skip
 
 

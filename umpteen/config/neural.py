@@ -73,7 +73,16 @@ class EncoderConfig(Checked):
     by_text: ClassVar[str] = "name"  # the one thing most people set
 
     name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
-    max_length: int = option(128, "maximum number of tokens per text; longer texts are truncated", low=4, when=_ENCODER)
+    max_length: int = option(
+        128, "maximum number of tokens per text, or per window of it; longer texts are truncated", low=4, when=_ENCODER
+    )
+    windows: int = option(
+        1,
+        "windows of encoder.max_length tokens that are read of a text; the encoder reads each on its own, and their "
+        "token states are pooled into one vector. An LSTM or a cnn reads them as one longer text",
+        low=1,
+        when=_ENCODER,
+    )
     pooling: str = option(
         "mean",
         "pooling of token states into one vector: mean, cls, last5 (the first token in the last five layers), or mean "
@@ -99,6 +108,11 @@ class EncoderConfig(Checked):
         False, "recompute activations in the backward pass instead of storing them: slower, less memory",
         when=_LAYERS,
     )  # fmt: skip
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that are read of a text at most, in all windows."""
+        return self.max_length * self.windows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
 
-_AT_A_TIME = 4_096  # texts handed to the tokenizer in one call
+_AT_A_TIME = 4_096  # texts handed to the tokenizer in one call, if it reads one window of each
+_FEWEST_AT_A_TIME = 64  # enough for all cores
 _CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
 _POOLED = 50  # batches that are sorted by length together
 
@@ -51,41 +52,61 @@ class Tokens:
 
 
 def set_limit(tokenizer: Any, limit: int) -> None:
-    """Let a tokenizer cut texts after ``limit`` tokens; once, for not while others are using it."""
+    """Let a tokenizer cut texts into windows of ``limit`` tokens; once, for not while others are using it."""
     tokenizer.enable_truncation(limit)
     tokenizer.no_padding()
 
 
-def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Progress = silent) -> Tokens:
-    """Cut texts into at most ``limit`` tokens each.
+def tokenize(
+    texts: Sequence[str], tokenizer: Any, limit: int, *, windows: int = 1, progress: Progress = silent
+) -> Tokens:
+    """Cut each text into at most ``windows`` windows of ``limit`` tokens.
 
-    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told it the limit.
-    Reading a long text to its end only to throw most of it away is what takes the time, so the tokenizer first sees
-    its beginning, and the whole text only if that was too little.
+    The windows of a text lie one after the other, each with its own special tokens; only the last one may be shorter
+    than ``limit``. ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told
+    it the limit.
     """
     parts: list[Tokens] = []
-    for first in range(0, len(texts), _AT_A_TIME):
-        block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + _AT_A_TIME])]
+    size = max(_AT_A_TIME // windows, _FEWEST_AT_A_TIME)
+    for first in range(0, len(texts), size):
+        block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + size])]
         progress("tokens", first, len(texts))
-        begun = [_beginning(text, _CHARACTERS * limit) for text in block]
-        found = _encoded(tokenizer, begun)
-        short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < limit]
-        for i, ids in zip(short, _encoded(tokenizer, [block[i] for i in short]), strict=True):
-            found[i] = ids
-        parts.append(Tokens.of(found))
+        parts.append(Tokens.of(_block_ids(block, tokenizer, limit, windows)))
     progress("tokens", len(texts), len(texts))
     sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
     ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
     return Tokens(np.cumsum(sizes), ids)
 
 
-def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+def _block_ids(block: list[str], tokenizer: Any, limit: int, windows: int) -> list[list[int]]:
+    """Return the token numbers of some texts.
+
+    Reading a long text to its end only to throw most of it away is what takes the time, so the tokenizer first sees
+    its beginning, and the whole text only if that was too little.
+    """
+    most = limit * windows
+    begun = [_beginning(text, _CHARACTERS * most) for text in block]
+    found = _encoded(tokenizer, begun, windows)
+    short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < most]
+    for i, ids in zip(short, _encoded(tokenizer, [block[i] for i in short], windows), strict=True):
+        found[i] = ids
+    return found
+
+
+def _encoded(tokenizer: Any, texts: list[str], windows: int) -> list[list[int]]:
     """Return the token numbers of some texts; half a character, which no tokenizer reads, becomes a question mark."""
     try:
         found = tokenizer.encode_batch_fast(texts)
     except TypeError:
         found = tokenizer.encode_batch_fast([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
-    return [encoded.ids for encoded in found]
+    return [_window_ids(encoded, windows) for encoded in found]
+
+
+def _window_ids(encoded: Any, windows: int) -> list[int]:
+    """Return the token numbers of the first windows, one after the other; the tokenizer has cut them all."""
+    if windows == 1:
+        return encoded.ids
+    return list(chain(encoded.ids, *(rest.ids for rest in encoded.overflowing[: windows - 1])))
 
 
 def _beginning(text: str, size: int) -> str:

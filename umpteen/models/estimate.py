@@ -265,7 +265,7 @@ def _finetuning(X: Any, n_labels: int, config: NeuralConfig) -> _Part:
     if config.is_recursive and config.features == "tfidf":
         return _Part(0.0, 0.0)
     sample, n_texts = _sample(X)
-    lengths = [min(config.encoder.max_length, n / _CHARACTERS_PER_TOKEN) for n in sample]
+    lengths = [min(config.encoder.max_tokens, n / _CHARACTERS_PER_TOKEN) for n in sample]
     tokens = n_texts * float(np.mean(lengths or [0.0]))
     encoder = _size_of_encoder(config.encoder)
     passes = _passes(max(n_labels, 2), config)

@@ -54,7 +54,7 @@ def footprint(encoder: Encoder, n_texts: int, n_labels: int, config: NeuralConfi
     """Return the bytes that training takes at its peak."""
     encoder = reading_part(encoder, config)
     at_once = config.encoder.batch_tokens or TOKENS_AT_ONCE[device] // FEWER_IN_TRAINING
-    tokens = min(config.training.batch_size * config.encoder.max_length, at_once)
+    tokens = min(config.training.batch_size * config.encoder.max_tokens, at_once)
     activations = tokens * encoder.layers * encoder.width * _BYTES_PER_STATE[device]
     training = activations + scorers(encoder, n_labels, config) + _averages(encoder, n_labels, config)
     first = max(
@@ -82,7 +82,7 @@ def _reading(encoder: Encoder, n_texts: int, n_labels: int, config: NeuralConfig
     pooling = config.network.pooling if is_net else config.encoder.pooling
     n_kept = 1 if pooling in ("mean", "cls") else encoder.layers + 1
     at_once = FEWER_IN_TRAINING * config.encoder.batch_tokens or TOKENS_AT_ONCE[device]
-    tokens = min(n_texts * config.encoder.max_length, at_once)
+    tokens = min(n_texts * config.encoder.max_tokens, at_once)
     sums = _BYTES_PER_SUM * n_labels * encoder.width if is_net and config.network.head == "full" else 0.0
     return tokens * encoder.width * (n_kept * _BYTES_PER_KEPT + _BYTES_PER_PASSING) + sums
 
@@ -143,7 +143,7 @@ def _level(level: int, sizes: tuple[int, ...], encoder: Encoder, config: NeuralC
         size if not level else min(net.beam_at(level - 1) * -(-size // sizes[level - 1]), size)
     )
     if net.reader == "lstm":
-        return size * BYTES_PER_PARAMETER * wide + candidates * (config.encoder.max_length + wide) * _BYTES_PER_ATTENDED
+        return size * BYTES_PER_PARAMETER * wide + candidates * (config.encoder.max_tokens + wide) * _BYTES_PER_ATTENDED
     if not level:
         return size * BYTES_PER_PARAMETER * wide + candidates * _BYTES_PER_SCORE
     if config.updates_rows(level, size):

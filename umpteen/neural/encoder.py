@@ -31,6 +31,7 @@ from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, Umpte
 from umpteen.neural.attention import use_given_masks
 from umpteen.neural.encoder_files import check_files
 from umpteen.neural.pooling import Pooling
+from umpteen.neural.windows import join_windows, split_windows
 
 # Whatever is loaded runs no code of its own and comes from its folder alone.
 _PLAIN: Mapping[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -122,11 +123,17 @@ class Encoder:
 
     def flat(self, tokens: Tokens) -> FlatTokens:
         """Return tokens on the device of the encoder, padded to no more than it can read."""
-        return FlatTokens(tokens, self.device, self.pad, self.longest)
+        window = self.config.max_length if self.config.windows > 1 else None
+        return FlatTokens(tokens, self.device, self.pad, self.longest, window)
+
+    def n_windows(self, ids: torch.Tensor) -> int:
+        """Return how many windows padded token numbers (texts, length) consist of."""
+        return max(1, ids.shape[1] // self.config.max_length) if self.config.windows > 1 else 1
 
     def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
-        """Cut texts into tokens."""
-        return tokenize(texts, self.tokenizer.backend_tokenizer, self.config.max_length, progress=progress)
+        """Cut texts into tokens, window after window."""
+        config, backend = self.config, self.tokenizer.backend_tokenizer
+        return tokenize(texts, backend, config.max_length, windows=config.windows, progress=progress)
 
     @property
     def is_compiled(self) -> bool:
@@ -143,13 +150,17 @@ class Encoder:
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Embed padded token numbers (texts, length); ``mask`` says which are no padding, None that all are."""
-        return self.pooling(self.states(ids, mask, every=not self.pooling.is_last_only), ids, mask)
+        states = self.states(ids, mask, every=not self.pooling.is_last_only)
+        return self.pooling(states, ids, mask, self.n_windows(ids))
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor | None, *, every: bool = True) -> tuple[torch.Tensor, ...]:
         """Return the states (texts, length, d) of every layer, the embedding layer first, or of the last alone."""
+        n_windows = self.n_windows(ids)
+        ids, mask = split_windows(ids, mask, n_windows)
         given = None if mask is None else mask.long()
         out = self.model(input_ids=ids, attention_mask=given, output_hidden_states=every)
-        return out.hidden_states if every else (out.last_hidden_state,)
+        states = out.hidden_states if every else (out.last_hidden_state,)
+        return tuple(join_windows(state, n_windows) for state in states)
 
     def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
         """Return the embeddings (texts, dim), float32, each of length one."""
@@ -213,12 +224,19 @@ class Batch(NamedTuple):
 
 
 class FlatTokens:
-    """Tokens on a device, from which batches are cut there; ``longest`` is what a text may be padded to."""
+    """Tokens on a device, from which batches are cut there.
 
-    def __init__(self, tokens: Tokens, device: torch.device, pad: int, longest: int | None = None):
+    ``longest`` is what a text may be padded to. ``window`` is the length of a window where texts have several: a text
+    of one window is padded to no more than that, and a longer one to a whole number of windows.
+    """
+
+    def __init__(
+        self, tokens: Tokens, device: torch.device, pad: int, longest: int | None = None, window: int | None = None
+    ):
         self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(device)
         self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(device)
-        self.lengths, self.pad, self.device, self.longest = tokens.lengths, pad, device, longest
+        self.lengths, self.pad, self.device = tokens.lengths, pad, device
+        self.longest, self.window = longest if window is None else window, window
 
     def cut(self, rows: np.ndarray, budget: int) -> Iterator[np.ndarray]:
         """Yield some texts from short to long, in batches that padded hold at most ``budget`` tokens."""
@@ -234,6 +252,8 @@ class FlatTokens:
         return widths
 
     def _width(self, length: int) -> int:
+        if self.window is not None and length > self.window:
+            return -(-length // self.window) * self.window
         width = padded(max(length, 1), is_recorded=self.device.type == "cuda")
         return width if self.longest is None else max(length, min(width, self.longest))
 
@@ -332,7 +352,7 @@ def explained_memory() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            "the GPU is out of memory; lower encoder.batch_tokens or encoder.max_length, or set "
+            "the GPU is out of memory; lower encoder.batch_tokens, encoder.max_length or encoder.windows, or set "
             "encoder.gradient_checkpointing. Finished stages are kept if a checkpoint folder was given"
         ) from error
 

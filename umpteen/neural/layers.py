@@ -42,4 +42,5 @@ class Layers(Reader):
         """Return the vectors (texts, width) of each level."""
         every = not all(pooling.is_last_only for pooling in self.poolings)
         states = self.encoder.states(ids, mask, every=every)
-        return [pooling(states, ids, mask) for pooling in self.poolings]
+        n_windows = self.encoder.n_windows(ids)
+        return [pooling(states, ids, mask, n_windows) for pooling in self.poolings]

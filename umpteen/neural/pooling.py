@@ -46,22 +46,49 @@ class Pooling:
         """How many states are put side by side."""
         return len(self.layers)
 
-    def __call__(self, states: tuple[torch.Tensor, ...], ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Pool states (texts, length, d) of all layers, or of the last only, into (texts, d · width)."""
+    def __call__(
+        self, states: tuple[torch.Tensor, ...], ids: torch.Tensor, mask: torch.Tensor | None, n_windows: int = 1
+    ) -> torch.Tensor:
+        """Pool states (texts, length, d) of all layers, or of the last only, into (texts, d · width).
+
+        Texts may consist of ``n_windows`` windows of equal length. Each has a token that stands for it, and their
+        states are averaged.
+        """
         import torch
 
         chosen = [states[-1]] if self.is_last_only else [states[layer] for layer in self.layers]
-        if self.kind == "mean" and mask is None:
-            parts = [state.mean(dim=1) for state in chosen]
-        elif self.kind == "mean":
-            weight = mask[..., None].to(chosen[0].dtype)  # (texts, length, 1)
-            total = weight.sum(dim=1).clamp(min=1.0)
-            parts = [(state * weight).sum(dim=1) / total for state in chosen]
+        if self.kind == "mean":
+            parts = _means(chosen, mask)
         else:
-            row = torch.arange(len(ids), device=ids.device)
-            at = torch.zeros_like(row) if self.cls is None else (ids == self.cls).int().argmax(dim=1)
-            parts = [state[row, at] for state in chosen]
+            parts = self._cls_states(chosen, ids) if n_windows == 1 else self._cls_means(chosen, ids, mask, n_windows)
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _cls_states(self, states: list[torch.Tensor], ids: torch.Tensor) -> list[torch.Tensor]:
+        """Return the states (texts, d) of the token that stands for a text."""
+        import torch
+
+        row = torch.arange(len(ids), device=ids.device)
+        at = torch.zeros_like(row) if self.cls is None else (ids == self.cls).int().argmax(dim=1)
+        return [state[row, at] for state in states]
+
+    def _cls_means(
+        self, states: list[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor | None, n_windows: int
+    ) -> list[torch.Tensor]:
+        """Average the states of these tokens over the windows of each text that are not all padding."""
+        n_texts, length = len(ids), ids.shape[1] // n_windows
+        windows = [state.reshape(n_texts * n_windows, length, state.shape[2]) for state in states]
+        found = self._cls_states(windows, ids.reshape(n_texts * n_windows, length))
+        by_text = [vectors.reshape(n_texts, n_windows, vectors.shape[1]) for vectors in found]
+        return _means(by_text, None if mask is None else mask[:, ::length])
+
+
+def _means(states: list[torch.Tensor], mask: torch.Tensor | None) -> list[torch.Tensor]:
+    """Average states (texts, length, d) over the tokens of each text that are no padding."""
+    if mask is None:
+        return [state.mean(dim=1) for state in states]
+    weight = mask[..., None].to(states[0].dtype)  # (texts, length, 1)
+    total = weight.sum(dim=1).clamp(min=1.0)
+    return [(state * weight).sum(dim=1) / total for state in states]
 
 
 def deeper_and_deeper(n_layers: int, n_levels: int, kind: str = "cls") -> list[str]:
