@@ -31,8 +31,10 @@ FIXED = {
     "tree.kind": "halving",
     "linear.eps": 0.1,
     "training.validation_fraction": 0.0,
+    "features": "both",
     "embedding_weight": 0.4,
     "head_weight": 0.0,
+    "training.loss": "squared-hinge",
 }
 AS_IT_IS = {"training.epochs": (0.0,), "training.init": "random"}
 
@@ -73,7 +75,7 @@ class Lab:
 
     def features(self) -> list[Row]:
         """Compare what the ranker sees: words, the encoder as it comes, the encoder fine-tuned."""
-        rows = [{"case": "tf-idf"} | self.measure({"features": "tfidf"})]
+        rows = [{"case": "tf-idf"} | self.measure({"features": "tfidf", **AS_IT_IS})]
         for name, more in (("as it comes", AS_IT_IS), ("fine-tuned", {})):
             alone, beside = self.alone_and_beside(more)
             rows += [{"case": name} | alone, {"case": f"{name}, with tf-idf"} | beside]

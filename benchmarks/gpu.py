@@ -133,7 +133,7 @@ def loop_rate(
         "training.negatives": "all", "training.cuda_graphs": record, "training.validation_fraction": 0.0,
     }  # fmt: skip
     config = create("xr-transformer", settings).config
-    Finetuning(encoder, tokens, Y, LabelTree.flat(N_LABELS), config, progress=progress).embeddings()
+    Finetuning(encoder, tokens, Y, LabelTree.flat(N_LABELS), config, progress=progress).train()
     (first, begun), (last, ended) = marks[1], marks[-1]
     rate = (last - first) * batch * length / (ended - begun)
     encoder.embed(tokens)

@@ -44,7 +44,7 @@ def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str
     """Return the nine recipes of one table: what they share, and what is their own."""
     shared = {
         "xr-linear": {},
-        "xr-transformer": {**finetune, **ranker},
+        "xr-transformer": {},
         "x-transformer": {**finetune, **ranker},
         "lightxml": {**net, **LIGHT},
         "cascadexml": net,
@@ -71,7 +71,7 @@ def _eurlex() -> dict[str, Case]:
         },
         ranker={"linear.cost_positive": 1.5, "embedding_weight": 0.6, "head_weight": 0.2},
         own={
-            "xr-transformer": {"network.levels": (64,), "training.epochs": (0.6, 4.4)},
+            "xr-transformer": tokens,
             "attentionxml": {"training.epochs": 8.0},
             "xml-cnn": {"training.epochs": 10.0},
         },
@@ -96,7 +96,6 @@ def _yso() -> dict[str, Case]:
         },
         ranker={"linear.eps": 0.1, "linear.threshold": 0.05, "embedding_weight": 2.0, "head_weight": 0.3},
         own={
-            "xr-transformer": {"training.epochs": (0.5, 0.5, 2.0)},
             "x-transformer": {"training.epochs": (3.0,)},
             "cascadexml-dismec": {"tree.kind": "halving"},  # one versus all would take far longer
             "attentionxml": small_steps | {"training.epochs": 2.0},

@@ -12,11 +12,14 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.config import EncoderConfig, NetworkConfig, NeuralConfig
+from umpteen.errors import BadConfig
+from umpteen.linear import DenseHead
 from umpteen.models import create
 from umpteen.neural import newton
 from umpteen.neural.encoder import Encoder
+from umpteen.neural.levels import DenseLevel, FullLevel
 from umpteen.neural.losses import LOSSES, weighted
-from umpteen.neural.resolutions import DenseLevel, Finetuning
+from umpteen.neural.resolutions import Finetuning
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, resolutions
 
@@ -27,11 +30,12 @@ LEARNING = {"training.batch_size": 16, "training.learning_rate": 1e-3, "training
 
 
 def fine_tuned(settings: dict[str, Any]) -> NeuralConfig:
-    """Return the settings of xr-transformer with some changed; auto is replaced."""
-    return create("xr-transformer", settings).config.with_init(8.0)
+    """Return the settings of xr-transformer with some changed; what is left open is chosen for the corpus."""
+    return create("xr-transformer", settings).config.with_schedule(160, 12.0, 32)
 
 
-QUICK = fine_tuned({"training.epochs": (2.0, 3.0), **LEARNING, "network.beam": 2})
+PAPER = {"training.negatives": "tfn+man", "training.loss": "squared-hinge", "training.validation_fraction": 0.0}
+QUICK = fine_tuned({"training.epochs": (2.0, 3.0), **LEARNING, **PAPER, "network.beam": 2})
 
 
 def finetuning(encoder: Encoder, corpus: Any, config: NeuralConfig = QUICK, **more: Any) -> Finetuning:
@@ -54,7 +58,7 @@ def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any)
     run = finetuning(encoder, corpus)
     E = encoder.embed(run.tokens)
     above = random_level(encoder, 0)
-    found = run._let_through(1, E, above).toarray()
+    found = run.selected_parents(1, E, above).toarray()
     scores = E @ above.head.weight.detach().numpy().T * np.sqrt(encoder.dim) + above.head.bias.detach().numpy()
     predicted = np.zeros_like(scores)
     np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :2], 1.0, axis=1)
@@ -67,7 +71,7 @@ def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any)
 @pytest.mark.parametrize("negatives", ["tfn", "all"])
 def test_other_masks(encoder: Encoder, corpus: Any, negatives: str) -> None:
     run = finetuning(encoder, corpus, fine_tuned({"training.negatives": negatives}))
-    alive = run._let_through(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
+    alive = run.selected_parents(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
     if negatives == "all":
         assert alive is None
     else:
@@ -98,10 +102,10 @@ def test_the_three_losses() -> None:
 
 def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> None:
     run = finetuning(encoder, corpus)
-    E, R = encoder.embed(run.tokens), run._relevance(1)
-    alive, level = run._let_through(1, E, random_level(encoder, 0)), random_level(encoder, 1)
-    run._initialise(level, 1, E, R, alive)
-    scores = next(level.scores(E))
+    E, R = encoder.embed(run.tokens), run.relevance_at(1)
+    alive, level = run.selected_parents(1, E, random_level(encoder, 0)), random_level(encoder, 1)
+    run.initialise(level, 1, E, R, alive)
+    scores = level.score_all(torch.from_numpy(E))
     for parent in range(TREE.sizes[0]):
         rows = np.flatnonzero(alive.toarray()[:, parent])
         some = slice(int(TREE.starts[1][parent]), int(TREE.starts[1][parent + 1]))
@@ -144,7 +148,7 @@ def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: 
     config = fine_tuned({**LEARNING, "training.epochs": (6.0, 8.0), "training.loss": loss})
     run = finetuning(encoder, corpus, config)
     before = quality(encoder.embed(run.tokens), run.Y)
-    after = quality(run.embeddings(), run.Y)
+    after = quality(run.train().embeddings(), run.Y)
     assert after > before + 0.1
     assert [step.nodes for step in run.report] == [4, 20]
 
@@ -152,7 +156,7 @@ def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: 
 def test_the_same_seed_gives_the_same_embeddings(encoder_folder: Path, corpus: Any) -> None:
     def once(seed: int) -> np.ndarray:
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
-        return finetuning(encoder, corpus, replace(QUICK, seed=seed)).embeddings()
+        return finetuning(encoder, corpus, replace(QUICK, seed=seed)).train().embeddings()
 
     np.testing.assert_array_equal(once(1), once(1))
     assert np.abs(once(1) - once(2)).max() > 1e-3
@@ -163,16 +167,16 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
         return finetuning(encoder, corpus, **more)
 
-    expected = make().embeddings()
+    expected = make().train().embeddings()
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "fine-tuning on 20 nodes" and done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).train().embeddings()
     resumed = make(checkpoint=Checkpoint(tmp_path, "key"))
-    np.testing.assert_array_equal(resumed.embeddings(), expected)
+    np.testing.assert_array_equal(resumed.train().embeddings(), expected)
     assert [step.nodes for step in resumed.report] == [4, 20]  # the first resolution came from the checkpoint
 
 
@@ -180,7 +184,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
 def test_a_resolution_goes_on_after_its_last_epoch(
     encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     monkeypatch.setattr("umpteen.neural.loop._LOOK_EVERY", 1)
     config = fine_tuned(
         {**LEARNING, "training.epochs": (0.5, 3.0), "training.validation_fraction": held_out, "network.dropout": 0.2}
@@ -200,11 +204,11 @@ def test_a_resolution_goes_on_after_its_last_epoch(
             seen.append(done)
 
     whole = make()
-    expected = whole.embeddings()
+    expected = whole.train().embeddings()
     with pytest.raises(KeyboardInterrupt):
-        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).embeddings()
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).train().embeddings()
     resumed = make(checkpoint=Checkpoint(tmp_path, "key"), progress=note)
-    np.testing.assert_array_equal(resumed.embeddings(), expected)
+    np.testing.assert_array_equal(resumed.train().embeddings(), expected)
     assert seen[0] == -(-len(resumed.trained_on) // 16)  # one epoch was done
     assert [step[:3] for step in resumed.report] == [step[:3] for step in whole.report]
     assert not list(tmp_path.glob("fine-tuning*"))
@@ -223,7 +227,7 @@ def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) 
                 "network.dropout": 0.0,
             }
         )
-        return finetuning(Encoder.load(config), corpus, plain).embeddings()
+        return finetuning(Encoder.load(config), corpus, plain).train().embeddings()
 
     np.testing.assert_allclose(once(48), once(100_000), atol=2e-3)
 
@@ -234,7 +238,7 @@ def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any
         encoder = Encoder.load(EncoderConfig(**given))
         assert encoder.model.is_gradient_checkpointing == recompute
         config = {"training.epochs": 1.0, "training.batch_size": 16, "training.learning_rate": 1e-4}
-        return finetuning(encoder, corpus, fine_tuned(config)).embeddings()
+        return finetuning(encoder, corpus, fine_tuned(config)).train().embeddings()
 
     np.testing.assert_allclose(once(True), once(False), atol=1e-4)
 
@@ -242,7 +246,7 @@ def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any
 def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     config = fine_tuned(
         {
             "training.epochs": (20.0,),
@@ -254,7 +258,7 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
         }
     )
     run = finetuning(encoder, corpus, config)
-    run.embeddings()
+    run.train()
     per_epoch = -(-len(run.trained_on) // 16)
     assert len(run.held_out) == len(run.tokens) // 4
     assert not set(run.held_out) & set(run.trained_on)
@@ -265,7 +269,7 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
 def test_an_epoch_that_is_not_whole_is_looked_at(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch, epochs: float, looks: int
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     looked: list[float] = []
 
     best = DenseLevel.best
@@ -279,7 +283,7 @@ def test_an_epoch_that_is_not_whole_is_looked_at(
     monkeypatch.setattr("umpteen.neural.resolutions.mean_precision", lambda *_: float(len(looked)))
     config = fine_tuned({**LEARNING, "training.epochs": (0.0, epochs), "training.validation_fraction": 0.25})
     run = finetuning(encoder, corpus, config)
-    run.embeddings()
+    run.train()
     assert len(looked) == looks
     assert float(run.last.head.weight.detach().sum()) == looked[-1]  # the last state was the best
 
@@ -287,7 +291,7 @@ def test_an_epoch_that_is_not_whole_is_looked_at(
 def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
     encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     solved = newton.solve_level
     seen = []
 
@@ -296,22 +300,27 @@ def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
         return solved(X, R, alive, *rest, **more)
 
     monkeypatch.setattr(newton, "solve_level", watched)
-    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
-    run.embeddings()
+    settings = {**PAPER, **LEARNING, "training.epochs": (0.0,), "training.validation_fraction": 0.25}
+    run = finetuning(encoder, corpus, fine_tuned(settings))
+    run.train()
     n = len(run.trained_on)
     assert n < len(run.tokens)
     assert seen == [(n, n, None), (n, n, n)]
 
 
 def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": 0.0, "network.max_nodes": TREE.sizes[0] - 1}))
-    run.embeddings()
+    run = finetuning(
+        encoder,
+        corpus,
+        fine_tuned({"training.epochs": 0.0, "network.max_nodes": TREE.sizes[0] - 1, "network.head": "tree"}),
+    )
+    run.train()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
 
 
 def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
     run = finetuning(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
-    run.embeddings()
+    run.train()
     assert len(run.held_out) == 0
     assert len(run.trained_on) == len(run.tokens)
 
@@ -322,7 +331,7 @@ def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any)
         corpus,
         fine_tuned({"network.labels_per_cluster": PER_TOPIC, "training.epochs": (0.2,), "training.batch_size": 16}),
     )
-    run.embeddings()
+    run.train()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
     assert run.label_classifiers() is None
 
@@ -337,5 +346,56 @@ def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(
         }
     )
     run = finetuning(encoder, corpus, named)
-    run.embeddings()
+    run.train()
     assert [step.nodes for step in run.report] == list(TREE.sizes)
+
+
+# Labels beyond max_nodes
+
+
+@pytest.mark.parametrize("init", ["auto", "prior", "lda", "newton"])
+def test_many_labels_are_trained_in_blocks_after_their_clusters(encoder: Encoder, corpus: Any, init: str) -> None:
+    config = fine_tuned(
+        {"network.max_nodes": 10, "training.epochs": (1.0, 25.0), "training.init": init, **LEARNING}
+        | {"training.validation_fraction": 0.0}
+    )
+    run = finetuning(encoder, corpus, config).train()
+    assert [step.nodes for step in run.report] == list(TREE.sizes)
+    assert isinstance(run.last, FullLevel)
+    assert (run.last.head.whitening is not None) == (init == "lda")
+    E = run.embeddings()
+    found = DenseHead(*run.label_classifiers()[:2], "sigmoid", run.label_classifiers().projection)
+    of_torch = run.last.score_all(torch.from_numpy(E)).numpy()[:, TREE.position]
+    every = sp.csr_matrix(np.ones((len(E), N_LABELS), np.float32))
+    of_numpy = found.score_labels(E, every).reshape(len(E), N_LABELS)
+    np.testing.assert_allclose(of_numpy, 1 / (1 + np.exp(-of_torch)), atol=1e-4)
+    best = np.argmax(of_numpy, axis=1)
+    assert np.mean(np.asarray(run.Y[np.arange(len(E)), best]).ravel() > 0) > 0.6  # most of them by heart
+
+
+def test_blocks_of_labels_go_on_after_an_interruption(encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
+    config = fine_tuned({**LEARNING, "network.max_nodes": 10, "training.epochs": (0.5, 2.0)})
+
+    def make(**more: Any) -> Finetuning:
+        encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
+        return finetuning(encoder, corpus, config, **more)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes" and done == total:
+            raise KeyboardInterrupt
+
+    expected = make().train().label_classifiers()
+    with pytest.raises(KeyboardInterrupt):
+        make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).train()
+    resumed = make(checkpoint=Checkpoint(tmp_path, "key")).train().label_classifiers()
+    restored = make(checkpoint=Checkpoint(tmp_path, "key")).train().label_classifiers()
+    for found in (resumed, restored):
+        np.testing.assert_array_equal(found.weight, expected.weight)
+        np.testing.assert_array_equal(found.bias, expected.bias)
+
+
+def test_a_full_head_needs_the_logistic_loss() -> None:
+    with pytest.raises(BadConfig, match=r"network\.head full needs training\.loss bce, but that is hinge"):
+        fine_tuned({"network.head": "full", "training.loss": "hinge"})
+    with pytest.raises(BadConfig, match=r"network\.head auto needs training\.order coarse-to-fine"):
+        create("lightxml", {"network.head": "auto"})

@@ -45,15 +45,7 @@ def test_every_kind_of_features_learns(make: Any, corpus: Any, unseen: Any, feat
     model = make(features=features).fit(corpus[0], corpus[1])
     assert model.score(unseen[0], unseen[1]) > (0.45 if features == "encoder" else 0.9)
     assert (model.tfidf_ is None) == (features == "encoder")
-    assert (model.neural_ is None) == (features == "tfidf")
-
-
-def test_without_an_encoder_it_is_xr_linear(make: Any, corpus: Any, unseen: Any) -> None:
-    same = {"eps": 0.1, "max_iter": 12, "threshold": 0.1, "cost": 1.0, "negatives": "tfn+man", "negatives_beam": 5}
-    linear = XRLinear(tree=TREE, threads=1, linear=same).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
-    found = make(features="tfidf", linear=same).fit(corpus[0], corpus[1]).topk(unseen[0], 5)
-    np.testing.assert_array_equal(found.labels, linear.labels)
-    np.testing.assert_array_equal(found.scores, linear.scores)
+    assert model.neural_ is not None
 
 
 @pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
@@ -126,7 +118,7 @@ def test_a_name_stands_for_an_encoder(encoder_folder: Path) -> None:
 def test_feature_rows_are_refused(make: Any, corpus: Any) -> None:
     with pytest.raises(BadInput, match="xr-transformer reads texts"):
         make().fit(np.eye(4), [["a"]] * 4)
-    model = make(features="tfidf").fit(corpus[0], corpus[1])
+    model = make().fit(corpus[0], corpus[1])
     with pytest.raises(BadInput, match="reads texts"):
         model.topk(np.eye(4))
 
@@ -159,41 +151,72 @@ def test_without_torch_the_extra_is_named(make: Any, corpus: Any, monkeypatch: p
         make().fit(corpus[0], corpus[1])
 
 
-# How much the embedding counts
+# How ranker and classifiers are combined
+
+SPLIT = {"validation_fraction": 0.25}
 
 
-def test_an_encoder_that_does_not_help_is_left_out(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts say it all in words that occur, and the encoder learns nothing: tf-idf wins on held-out texts."""
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
+def test_an_encoder_that_does_not_help_is_left_out(make: Any) -> None:
+    """The texts say it all in words that occur, and the encoder is not trained: tf-idf wins on held-out texts."""
     texts, lists, _ = make_corpus(400, seed=3)
-    frozen = TRAINING | {"epochs": 0.0, "init": "random", "validation_fraction": 0.25}
+    frozen = TRAINING | {"epochs": 0.0, "init": "random", **SPLIT}
     model = make(training=frozen, encoder=dict(make().encoder, max_length=4)).fit(texts, lists)
     assert model.neural_ is None
-    assert model.config_.features == "tfidf"
-    plain = make(features="tfidf").fit(texts, lists).topk(texts[:20], 3)
-    np.testing.assert_array_equal(model.topk(texts[:20], 3).labels, plain.labels)
+    plain = XRLinear(tree=TREE, threads=1).fit(texts, lists)
+    for texts_ in (texts[:20], texts[:1]):
+        np.testing.assert_array_equal(model.topk(texts_, 3).labels, plain.topk(texts_, 3).labels)
 
 
-def test_an_encoder_that_helps_is_weighed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the words of a new text never occurred, so only what the encoder has learned of its topic is left."""
-    from umpteen.models import fusion
+def test_an_encoder_that_does_not_help_is_not_saved(make: Any, tmp_path: Path) -> None:
+    texts, lists, _ = make_corpus(400, seed=3)
+    frozen = TRAINING | {"epochs": 0.0, "init": "random", **SPLIT}
+    model = make(training=frozen, encoder=dict(make().encoder, max_length=4)).fit(texts, lists)
+    model.save(tmp_path / "model")
+    assert not list((tmp_path / "model").glob("encoder-*"))
+    again = umpteen.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.topk(texts[:5], 3).scores, model.topk(texts[:5], 3).scores)
+    with pytest.raises(BadInput, match="has no encoder"):
+        again.embed(texts[:2])
 
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 20)
-    tried: list[float] = []
-    ranked = fusion._ranked
 
-    def watched(features: Any, E: np.ndarray, weight: float, *rest: Any) -> Any:
-        tried.append(weight)
-        return ranked(features, E, weight, *rest)
-
-    monkeypatch.setattr(fusion, "_ranked", watched)
+def test_an_encoder_that_helps_is_weighed_on_held_out_texts(make: Any, tmp_path: Path) -> None:
+    """Tf-idf knows two words only, so the classifiers of the encoder know more."""
     texts, lists, _ = make_corpus(400, seed=4)
-    blind = {"max_features": 2}  # tf-idf that knows two words
-    model = make(training=TRAINING | {"validation_fraction": 0.25}, tfidf=blind).fit(texts, lists)
-    assert tuple(tried) == fusion._WEIGHTS
+    model = make(training=TRAINING | SPLIT, tfidf={"max_features": 2}).fit(texts, lists)
     assert model.neural_ is not None
-    assert model.config_.embedding_weight in fusion._WEIGHTS[1:]
-    assert model.config_.head_weight in fusion._SHARES
+    ranker, classifiers, _ = model.config_.fusion
+    assert classifiers > 0.1
+    assert ranker >= 0
+    assert model.describe()["settings"]["fusion"] == model.config_.fusion
+    plain = XRLinear(tree=TREE, threads=1, tfidf={"max_features": 2}).fit(texts, lists)
+    fresh = make_corpus(200, seed=5)
+    assert model.score(fresh[0], fresh[1]) > plain.score(fresh[0], fresh[1]) + 0.1
+
+
+def test_scores_are_the_probabilities_of_the_logistic_model(make: Any, corpus: Any, unseen: Any) -> None:
+    model = make(fusion=(1.5, 0.5, -0.25)).fit(corpus[0], corpus[1])
+    texts, every = unseen[0][:9], sp.csr_matrix(np.ones((9, 20), np.float32))
+    rows = model._rows(texts, 1)
+    by_words = model.heads_[0].score_labels(rows.rows, every).toarray().astype(float)
+    by_encoder = model.neural_.head.score_labels(rows.E, every).reshape(9, 20).astype(float)
+    margin = -np.cbrt(-np.log(by_words))
+    odds = np.log(by_encoder / (1 - by_encoder))
+    expected = 1 / (1 + np.exp(-(1.5 * margin + 0.5 * odds - 0.25)))
+    np.testing.assert_allclose(model.score_labels(texts, every).toarray(), expected, rtol=1e-4)
+    top = model.topk(texts, 20)
+    np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1), rtol=1e-4)
+
+
+def test_the_same_labels_come_first_whatever_k_is(make: Any, corpus: Any, unseen: Any) -> None:
+    model = make().fit(corpus[0], corpus[1])
+    one, many = model.topk(unseen[0], 1), model.topk(unseen[0], 15)
+    np.testing.assert_array_equal(one.labels, many.labels[:, :1])
+
+
+def test_only_allowed_labels_are_ranked(make: Any, corpus: Any, unseen: Any) -> None:
+    model = make().fit(corpus[0], corpus[1])
+    top = model.topk(unseen[0], 5, allowed=[3, 7])
+    assert set(np.unique(top.labels)) == {-1, 3, 7}
 
 
 @pytest.mark.parametrize(("weight", "lengths"), [(0.5, (1.0, 0.5)), (1.0, (1.0, 1.0)), (4.0, (0.25, 1.0))])
@@ -204,18 +227,54 @@ def test_the_block_that_counts_more_keeps_its_length(weight: float, lengths: tup
     np.testing.assert_array_equal(X.data, np.float32([0.6, 0.8]))
 
 
-def test_scorers_of_an_embedding_that_counts_most_see_it_as_it_is(make: Any, corpus: Any) -> None:
-    model = make(embedding_weight=3.0).fit(corpus[0], corpus[1])
-    texts = corpus[0][:7]
-    np.testing.assert_allclose(model._embeddings(model._rows(texts, 1)), model.embed(texts), rtol=1e-5)
-
-
 def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
-    model = make(embedding_weight=0.7, head_weight=0.0).fit(corpus[0], corpus[1])
+    model = make(features="both", embedding_weight=0.7, head_weight=0.0).fit(corpus[0], corpus[1])
     assert (model.config_.embedding_weight, model.config_.head_weight) == (0.7, 0.0)
     assert model.neural_.head is None
     usual = make().fit(corpus[0], corpus[1])  # too few texts to choose on
-    assert (usual.config_.embedding_weight, usual.config_.head_weight) == (0.6, 0.2)
+    assert usual.config_.fusion == ()
+    with pytest.raises(BadConfig, match="fusion must be three numbers or empty, but has 2"):
+        make(fusion=(1.0, 2.0)).fit(corpus[0], corpus[1])
+
+
+def test_an_average_with_a_given_weight(make: Any, corpus: Any, unseen: Any) -> None:
+    model = make(head_weight=0.25).fit(corpus[0], corpus[1])
+    texts, every = unseen[0][:4], sp.csr_matrix(np.ones((4, 20), np.float32))
+    rows = model._rows(texts, 1)
+    by_words = model.heads_[0].score_labels(rows.rows, every).toarray()
+    by_encoder = model.neural_.head.score_labels(rows.E, every).reshape(4, 20)
+    expected = 0.75 * by_words + 0.25 * by_encoder
+    np.testing.assert_allclose(model.score_labels(texts, every).toarray(), expected, rtol=1e-5)
+
+
+def test_what_is_left_open_is_chosen_and_stored(make: Any, corpus: Any) -> None:
+    open_ = {"epochs": (), "batch_size": 0, "learning_rate": None}
+    model = make(training=open_, network={"branching": 20}).fit(corpus[0][:40], corpus[1][:40])
+    training = model.config_.training
+    assert training.epochs == (0.5, 10.0)
+    assert training.batch_size == 16
+    assert training.learning_rate > 0
+    assert model.config_.features == "tfidf"
+
+
+def test_the_ranker_may_be_trained_while_another_processor_works(make: Any, corpus: Any, unseen: Any) -> None:
+    from umpteen.models import xrtransformer
+
+    expected = make().fit(corpus[0], corpus[1]).topk(unseen[0], 5)
+    begun = []
+    real = xrtransformer._Ranking.begin
+
+    def begin(ranking: Any) -> Any:
+        begun.append(real(ranking))
+        return begun[-1]
+
+    model = make()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(xrtransformer._Ranking, "begin", begin)
+        patch.setattr(xrtransformer, "_has_own_processor", lambda encoder: True)
+        found = model.fit(corpus[0], corpus[1]).topk(unseen[0], 5)
+    assert len(begun) == 1
+    np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_threads_of_a_call_reach_the_encoder(make: Any, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:

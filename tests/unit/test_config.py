@@ -169,7 +169,7 @@ def changes(draw: st.DrawFn) -> dict:
     for noun, cls in NOUNS.items():
         keys |= {f"{noun}.{spec.name}": spec for spec in dataclasses.fields(cls)}
     bound = ("tfidf.ngram_min", "network.levels", "training.epochs", "network.dropout", "network.beam")
-    bound += ("network.reader", "network.head", "training.order", "training.negatives")
+    bound += ("network.reader", "network.head", "training.order", "training.negatives", "fusion")
     for key in bound:  # to ngram_max; to an order; not empty; to each other
         del keys[key]
     chosen = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=6))
@@ -231,8 +231,6 @@ def test_the_last_number_of_epochs_serves_the_finest_resolution(epochs, n_levels
 
 
 def test_epochs_and_levels_must_make_sense():
-    with pytest.raises(BadConfig, match="epochs is empty; name at least one number"):
-        TrainingConfig(epochs=())
     with pytest.raises(
         BadConfig, match="levels must grow from coarse to fine, each to at least twice the one above, but are 64, 8"
     ):

@@ -19,8 +19,10 @@ from umpteen.config.linear import (
 from umpteen.config.neural import (
     FEW_TEXTS,
     FEWER_IN_TRAINING,
+    FEWEST_HELD_OUT,
     LABELS_SOLVED_AT_ONCE,
     LABELS_STEPPED_AT_ONCE,
+    MOST_HELD_OUT,
     READERS,
     TOKENS_AT_ONCE,
     EncoderConfig,
@@ -32,9 +34,11 @@ from umpteen.config.neural import (
 
 __all__ = [
     "FEWER_IN_TRAINING",
+    "FEWEST_HELD_OUT",
     "FEW_TEXTS",
     "LABELS_SOLVED_AT_ONCE",
     "LABELS_STEPPED_AT_ONCE",
+    "MOST_HELD_OUT",
     "READERS",
     "TOKENS_AT_ONCE",
     "EncoderConfig",

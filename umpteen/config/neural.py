@@ -47,10 +47,21 @@ _POOLINGS = Form(
 
 FEW_TEXTS = 5  # texts per label, on average, below which LDA is the better initialisation
 
+# The schedule where settings leave it open. A step has about 64 texts of 128 tokens, and five epochs of such texts are
+# enough; short texts take less time, so they are read more often.
+TOKENS_PER_STEP, MOST_TEXTS_PER_STEP, FEWEST_STEPS_PER_EPOCH = 8_192, 256, 128
+TOKENS_PER_TEXT, COARSE_EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 640, 0.5, 5.0, 10.0
+_USUAL_RATE, _USUAL_WIDTH, _USUAL_SIZE = 2e-4, 384, 64  # learning rate of an encoder, its width, and texts per step
+FEWEST_HELD_OUT, MOST_HELD_OUT = 200, 2_500  # texts
+
 _ENCODER = When("the recipe has an encoder", lambda c: c.network.reads != "features")
 _LAYERS = When("network.reader is layers", lambda c: c.network.reader == "layers")
 _NO_LAYERS = When("network.reader is not layers", lambda c: c.network.reader != "layers")
-_TREE = When("network.head is tree", lambda c: c.network.head == "tree")
+_TREE = When(
+    "network.head is tree or training.order is coarse-to-fine",
+    lambda c: c.network.head == "tree" or c.is_recursive,
+)
+_FULL = When("network.head is full or auto", lambda c: c.network.head != "tree")
 _VECTORS = When("network.reader is not lstm", lambda c: c.network.reader != "lstm")
 _SEARCHED = When(
     "network.head is tree and training.order is not coarse-to-fine",
@@ -129,8 +140,9 @@ class NetworkConfig(Checked):
     head: str = option(
         "tree",
         "classifiers for every level of a label tree (tree), or one per label, trained in blocks without optimiser "
-        "state (full)",
-        choices=("tree", "full"),
+        "state (full). With coarse-to-fine, full is how the labels are trained after the clusters, and auto is full "
+        "for more labels than network.max_nodes, which tree does not train on",
+        choices=("tree", "full", "auto"),
     )
     levels: tuple[int, ...] = option(
         (),
@@ -147,7 +159,7 @@ class NetworkConfig(Checked):
     labels_per_cluster: int = option(
         1, "labels per node at the finest level, if levels is empty", low=1, when=_RECURSIVE
     )
-    max_nodes: int = option(32_768, "maximum number of nodes at the finest level", low=2, when=_RECURSIVE)
+    max_nodes: int = option(32_768, "maximum number of nodes of a level with an optimiser", low=2, when=_RECURSIVE)
     pooling: str = option(
         "",
         "pooling for each level, separated by commas, such as cls@5+6,cls@8,cls@12; a single one is used for all. "
@@ -244,11 +256,21 @@ class TrainingConfig(Checked):
     )
     epochs: tuple[float, ...] = option(
         (10.0,), "number of epochs; if levels are trained one after the other, for each of them, the last value for "
-        "the finest level", low=0.0
+        f"the finest level. Empty: {COARSE_EPOCHS:g} for coarse levels and {FEWEST_EPOCHS:g} to {MOST_EPOCHS:g} for "
+        "the finest, more for short texts", low=0.0
     )  # fmt: skip
-    batch_size: int = option(64, "texts per optimiser step", low=1)
-    learning_rate: float = option(1e-4, "learning rate of the reader: encoder, LSTM, convolutions, bottleneck", low=0.0)
-    head_learning_rate: float = option(1e-3, "learning rate of the classifiers", low=0.0)
+    batch_size: int = option(
+        64, f"texts per optimiser step; 0: as many as have about {TOKENS_PER_STEP:,} tokens, fewer for few texts", low=0
+    )
+    learning_rate: float | None = option(
+        1e-4, "learning rate of the reader: encoder, LSTM, convolutions, bottleneck; none: by the width of the encoder "
+        "and batch_size", low=0.0,
+    )  # fmt: skip
+    head_learning_rate: float = option(1e-3, "learning rate of the classifiers that have an optimiser", low=0.0)
+    full_head_learning_rate: float = option(
+        3.0, "learning rate of the classifiers without an optimiser; with 1, a step changes the score of a text by its "
+        "residual", low=0.0, when=_FULL,
+    )  # fmt: skip
     lr_schedule: str = option(
         "linear",
         "linear decay after a warm-up (linear), constant, or constant with a cosine warm-up and decay (plateau)",
@@ -279,8 +301,8 @@ class TrainingConfig(Checked):
         "auto",
         "initialisation of the classifiers: solution of the linear problem on the current vectors (newton), linear "
         "discriminants of whitened vectors (lda, with network.reader layers), log-odds of each node as bias (prior), "
-        f"or random. auto: newton with coarse-to-fine, otherwise lda if labels have fewer than {FEW_TEXTS} texts on "
-        "average, else prior",
+        f"or random. auto: lda for labels with fewer than {FEW_TEXTS} texts on average, else prior, and newton with "
+        "a hinge loss",
         choices=("auto", "newton", "lda", "prior", "random"),
         when=_VECTORS,
     )
@@ -289,8 +311,8 @@ class TrainingConfig(Checked):
         when=When("training.init is auto or newton", lambda c: c.training.init in ("auto", "newton")),
     )  # fmt: skip
     validation_fraction: float = option(
-        0.0, "fraction of the texts held out for early stopping and for choosing embedding_weight and head_weight",
-        low=0.0, high=0.5,
+        0.0, "fraction of the texts held out for early stopping and to fit fusion; no fewer than "
+        f"{FEWEST_HELD_OUT} and no more than {MOST_HELD_OUT:,}", low=0.0, high=0.5,
     )  # fmt: skip
     patience: int = option(2, "epochs without improvement after which training stops early", low=1, when=_VALIDATED)
     swa_start: float = option(
@@ -303,8 +325,6 @@ class TrainingConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.epochs:
-            raise BadConfig("epochs is empty; name at least one number of passes, such as 1,4")
 
     def epochs_at(self, level: int, n_levels: int) -> float:
         """Return the passes at one of so many levels.
@@ -323,28 +343,31 @@ class NeuralConfig(ModelConfig):
     """Everything a neural recipe needs: the settings of its ranker, encoder, network and training."""
 
     features: str = option(
-        "both",
-        "input of the ranker: tf-idf and embedding (both), or one of them",
-        choices=("both", "encoder", "tfidf"),
+        "auto",
+        "input of the ranker: tf-idf and embedding (both), or one of them. auto: tfidf if the encoder's classifiers "
+        "are those of the labels, else both",
+        choices=("auto", "both", "encoder", "tfidf"),
         when=_RECURSIVE,
     )
     ranker: bool = option(
         False, "train a linear ranker on tf-idf and text embeddings after the network", when=_NOT_RECURSIVE
     )
-    embedding_weight: float | None = option(
-        None,
-        "norm of the embedding relative to the tf-idf row; none: chosen on held-out texts by xr-transformer, which "
-        "drops the encoder if tf-idf alone is better, and 0.6 otherwise",
-        low=0.001,
-        when=_RANKED,
+    embedding_weight: float = option(
+        0.6, "norm of the embedding relative to the tf-idf row, where the ranker sees both", low=0.001, when=_RANKED
     )
     head_weight: float | None = option(
         None,
-        "weight of the network's own classifiers in the score, the ranker has the rest; none: chosen on held-out texts "
-        "by xr-transformer, and 0.2 otherwise",
+        "weight of the network's own classifiers in an average with the ranker's scores; none: the two are combined "
+        "by fusion",
         low=0.0,
         high=1.0,
         when=_RANKED,
+    )
+    fusion: tuple[float, ...] = option(
+        (),
+        "logistic model that combines ranker and classifiers: weight of the ranker's margin, weight of the "
+        "classifiers' margin, and bias. Empty: fitted on held-out texts",
+        when=When("there is a ranker and head_weight is none", lambda c: has_ranker(c) and c.head_weight is None),
     )
     # rows with an embedding are long, and what its ranker needs was measured with these
     linear: LinearConfig = field(
@@ -357,8 +380,16 @@ class NeuralConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.network.head == "full" and self.training.order != "joint":
-            raise BadConfig("network.head full has one level; leave training.order out")
+        if self.network.head == "full" and self.training.order not in ("joint", "coarse-to-fine"):
+            raise BadConfig("network.head full has one level; use training.order joint or coarse-to-fine")
+        if len(self.fusion) not in (0, 3):
+            raise BadConfig(f"fusion must be three numbers or empty, but has {len(self.fusion)}")
+        if self.network.head == "full" and self.training.loss != "bce":
+            raise BadConfig(
+                f"network.head full is trained with the loss bce, but training.loss is {self.training.loss}"
+            )
+        if self.network.head == "auto" and not self.is_recursive:
+            raise BadConfig("network.head auto needs training.order coarse-to-fine; use tree or full")
         if self.training.negatives == "all" and not self.is_recursive:
             raise BadConfig("training.negatives all needs training.order coarse-to-fine; use tfn or tfn+man")
         if self.is_recursive and self.network.reader != "layers":
@@ -381,11 +412,44 @@ class NeuralConfig(ModelConfig):
         return level > 0 and n_nodes >= network.sparse_update_from and has_vectors
 
     def with_init(self, texts_per_label: float) -> NeuralConfig:
-        """Replace ``training.init`` = auto by what suits labels with so many texts each."""
-        if self.training.init != "auto":
+        """Replace ``training.init`` = auto of a network by what suits labels with so many texts each."""
+        if self.training.init != "auto" or self.is_recursive:
             return self
-        init = "newton" if self.is_recursive else "lda" if texts_per_label < FEW_TEXTS else "prior"
+        init = "lda" if texts_per_label < FEW_TEXTS else "prior"
         return replace(self, training=replace(self.training, init=init))
+
+    def with_schedule(self, n_texts: int, n_tokens: float, width: int) -> NeuralConfig:
+        """Replace epochs, batch size and learning rate that are left open.
+
+        Parameters
+        ----------
+        n_texts
+            Number of texts.
+        n_tokens
+            Tokens of a text, on average.
+        width
+            Hidden size of the encoder.
+
+        Examples
+        --------
+        >>> from umpteen.config import update
+        >>> left_open = {"epochs": (), "batch_size": 0, "learning_rate": None}
+        >>> training = update(NeuralConfig(), {"training": left_open}).with_schedule(45_000, 128, 384).training
+        >>> training.epochs, training.batch_size, training.learning_rate
+        ((0.5, 5.0), 64, 0.0002)
+        """
+        training, size = self.training, self.training.batch_size
+        if not size:
+            size = min(TOKENS_PER_STEP / max(n_tokens, 1.0), n_texts / FEWEST_STEPS_PER_EPOCH, MOST_TEXTS_PER_STEP)
+            size = 1 << max(4, int(size).bit_length() - 1)
+        epochs = training.epochs or (
+            COARSE_EPOCHS,
+            float(round(min(max(TOKENS_PER_TEXT / max(n_tokens, 1.0), FEWEST_EPOCHS), MOST_EPOCHS))),
+        )
+        rate = training.learning_rate
+        if rate is None:
+            rate = float(f"{_USUAL_RATE * (_USUAL_WIDTH / width) * (size / _USUAL_SIZE) ** 0.25:.2g}")
+        return replace(self, training=replace(training, epochs=epochs, batch_size=size, learning_rate=rate))
 
 
 def _at(values: tuple[float, ...], level: int) -> float:

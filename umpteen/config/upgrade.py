@@ -66,6 +66,14 @@ def from_format_1(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "settings": found, "meta": {**meta, "arrays": 1} if isinstance(meta, dict) else meta}
 
 
+def from_format_2(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out an embedding weight that was to be chosen: a model that uses one has stored a number."""
+    settings = config.get("settings")
+    if not isinstance(settings, dict) or settings.get("embedding_weight", 0) is not None:
+        return dict(config)
+    return {**config, "settings": {name: value for name, value in settings.items() if name != "embedding_weight"}}
+
+
 def _value(name: str, value: Any) -> Any:
     """Return a value as it is written now."""
     if name in _LISTS and isinstance(value, (int, float)):

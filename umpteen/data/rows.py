@@ -69,6 +69,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    def take(self, rows: np.ndarray) -> Rows:
+        """Return a copy of the rows with these numbers."""
+        return Rows.of(self.sparse[rows], self.dense[rows] if self.n_dense else None)
+
     def between(self, first: int, last: int) -> Rows:
         """Return some rows that follow each other; nothing is copied but where they begin."""
         low, high = self.indptr[first], self.indptr[last]

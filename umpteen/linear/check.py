@@ -43,12 +43,24 @@ def check_packed(arrays: Mapping[str, np.ndarray], tree: LabelTree, n_features: 
         _check_postings(arrays, tree, level)
 
 
-def check_dense(head: DenseHead, shape: tuple[int, int]) -> None:
-    """Raise BadInput unless there is a scorer (labels, length of an embedding) of finite weights for every label."""
-    if head.weight.shape != shape or head.bias.shape != shape[:1]:
-        raise BadInput(f"the encoder's scorers have the shapes {head.weight.shape} and {head.bias.shape}, not {shape}")
-    if head.bias.dtype != np.float32 or not (is_finite(head.weight) and is_finite(head.bias)):
-        raise BadInput("the encoder's scorers hold weights that are not finite numbers of a usual size")
+def check_dense(head: DenseHead, n_labels: int, width: int | None) -> None:
+    """Raise BadInput unless there is a classifier of finite weights for every label, and all have the same width.
+
+    ``width`` is that of an embedding, if it is known.
+    """
+    if head.weight.ndim != 2 or head.weight.shape[0] != n_labels or head.bias.shape != (n_labels,):
+        raise BadInput(
+            f"the encoder's classifiers have the shapes {head.weight.shape} and {head.bias.shape}, but there are "
+            f"{n_labels} labels"
+        )
+    found = head.weight.shape[1]
+    if width is not None and found != width:
+        raise BadInput(f"the encoder's classifiers are for embeddings of {found} numbers, not {width}")
+    arrays = [head.weight, head.bias, *(head.projection or ())]
+    if any(array.dtype != np.float32 or not is_finite(array) for array in arrays):
+        raise BadInput("the encoder's classifiers hold weights that are not finite numbers of a usual size")
+    if head.projection is not None and [part.shape for part in head.projection] != [(found,), (found, found)]:
+        raise BadInput("the projection of the encoder's classifiers does not fit their weights")
 
 
 def _check_levels(arrays: Mapping[str, np.ndarray], tree: LabelTree) -> None:

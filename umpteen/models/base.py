@@ -7,7 +7,7 @@ wires the rooms together: features, trees, store. It knows no algorithm of its o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -29,6 +29,7 @@ from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.fusion import Scorer
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training, begin_run
 from umpteen.models.sklearn import Contract
@@ -197,11 +198,7 @@ class Model(Contract, Predictor):
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Search the trees and merge what they find."""
-        if len(self.heads_) == 1:
-            return search_tree(self.heads_[0], rows, k, beam, wanted, threads)
-        wanted_tiers = tiers(k, len(self.labels_))
-        tops = self._proposals(rows, wanted_tiers[-1].depth, beam, wanted, threads)
-        return merge_by_tiers(tops, self.config_.ensemble, wanted_tiers)
+        return search_trees(self.heads_, rows, k, self.config_.ensemble, threads, beam, wanted)
 
     def _proposals(
         self, rows: Rows, depth: int, beam: int | None, wanted: np.ndarray | None, threads: int
@@ -226,10 +223,7 @@ class Model(Contract, Predictor):
         return self._scored(rows, wanted, workers)
 
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        parts = [head.score_labels(rows, wanted, threads=threads) for head in self.heads_]
-        scores = parts[0]
-        scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
-        return scores
+        return score_by_trees(self.heads_, rows, wanted, threads)
 
     # Storage
 
@@ -386,6 +380,38 @@ def search_tree(
         return top
 
     return padded(widened(search, min(k, head.tree.n_labels), reach), k)
+
+
+def search_trees(
+    heads: Sequence[LinearTree], rows: Rows, k: int, rule: str, threads: int, beam: int | None = None,
+    wanted: np.ndarray | None = None,
+) -> TopK:  # fmt: skip
+    """Search several trees and merge what they find by a rule."""
+    if len(heads) == 1:
+        return search_tree(heads[0], rows, k, beam, wanted, threads)
+    wanted_tiers = tiers(k, heads[0].tree.n_labels)
+    tops = [search_tree(head, rows, wanted_tiers[-1].depth, beam, wanted, threads) for head in heads]
+    return merge_by_tiers(tops, rule, wanted_tiers)
+
+
+def ranker_scorer(
+    heads: Sequence[LinearTree], rows: Rows, config: ModelConfig, threads: int, beam: int | None = None,
+    wanted: np.ndarray | None = None,
+) -> Scorer:  # fmt: skip
+    """Return the trees of a ranker as a scorer of some texts."""
+    return Scorer(
+        lambda k: search_trees(heads, rows, k, config.ensemble, threads, beam, wanted),
+        lambda pairs: score_by_trees(heads, rows, pairs, threads).data,
+        config.search.post,
+    )
+
+
+def score_by_trees(heads: Sequence[LinearTree], rows: Rows, pairs: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+    """Return the scores of the stored entries of ``pairs``, averaged over the trees."""
+    parts = [head.score_labels(rows, pairs, threads=threads) for head in heads]
+    scores = parts[0]
+    scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
+    return scores
 
 
 def widened(search: Callable[[int], TopK], k: int, reach: int) -> TopK:

@@ -265,16 +265,19 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     if not (heads or has_net) or any(head.tree.n_labels != len(labels) for head in heads):
         raise BadInput(f"its trees do not fit its {len(labels)} labels")
     tfidf = Tfidf.from_arrays(config.tfidf, stored.arrays("tfidf")) if "tfidf" in stored.stems else None
-    neural, has_encoder = None, False
+    neural, has_embedding = None, False
     if isinstance(config, NeuralConfig):
         if config.is_recursive == has_net:
             raise BadInput(f"its training.order is {config.training.order}, which its files are not from")
-        has_encoder = config.network.reads != "features" and (has_net or config.features != "tfidf")
+        has_encoder = config.network.reads != "features" and bool(stored.inside("encoder"))
         if has_net:
             neural = _network(stored, config, len(labels), n_features)
         elif has_encoder:
             neural = _neural(stored, config)
-    if not has_encoder and tfidf is not None and tfidf.n_features != n_features:
+        elif config.features != "tfidf":
+            raise BadInput(f"its features are {config.features}, but it has no encoder")
+        has_embedding = config.network.reads != "features" and (has_net or config.features != "tfidf")
+    if not has_embedding and tfidf is not None and tfidf.n_features != n_features:
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
@@ -311,10 +314,15 @@ def _check_arrays(parts: Parts) -> None:
         except BadInput as error:
             raise BadInput(f"the weights of tree {number} are damaged: {error}") from None
     if parts.neural is not None and parts.neural.head is not None:
-        n_terms = 0 if parts.tfidf is None else parts.tfidf.n_features
-        check_dense(parts.neural.head, (len(parts.targets.labels), parts.n_features - n_terms))
+        check_dense(parts.neural.head, len(parts.targets.labels), _embedding_width(parts))
     if parts.neural is not None and parts.neural.net is not None:
         _check_net(parts.neural.net)
+
+
+def _embedding_width(parts: Parts) -> int | None:
+    """Return the length of an embedding as far as the ranker knows it."""
+    n_terms = 0 if parts.tfidf is None else parts.tfidf.n_features
+    return parts.n_features - n_terms or None
 
 
 def _check_net(net: SavedNet) -> None:
@@ -350,7 +358,7 @@ def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
     head = None
     if "head" in stored.stems:
         arrays = stored.arrays("head")
-        head = DenseHead(arrays["weight"].astype(np.float32), np.array(arrays["bias"]), head_post(config))
+        head = DenseHead.from_arrays(arrays, head_post(config))
     encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
     return Neural(encoder, head)
 
@@ -372,7 +380,7 @@ def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_featur
 
 
 def head_post(config: NeuralConfig) -> str:
-    """Return what turns the margin of an encoder's classifier into a score: it follows the loss."""
+    """Return the function that turns the margin of an encoder's classifier into a score: it follows the loss."""
     return "sigmoid" if config.training.loss == "bce" else "l2-hinge"
 
 

@@ -1,78 +1,159 @@
-"""How much an embedding counts beside tf-idf, and the encoder's own classifiers beside the ranker.
+"""Combine the scores of a linear ranker and of a network's classifiers: a logistic model of their margins.
 
-Embeddings of the texts that an encoder was trained on are better than those of new texts will ever be, so a ranker
-trained on them trusts them too much. How much they are worth is found on texts that fine-tuning has not seen: a few
-quick rankers are trained without these texts and asked about them. If tf-idf alone wins there, it is all that is used.
+A ranker by words and a network make different errors, and their scores have different scales. The logistic model has
+three parameters, the weights of the two margins and a bias. They are fitted on texts that neither of the two was
+trained on, because on training texts both are better than they will ever be.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import NeuralConfig
-from umpteen.data.rows import Rows
-from umpteen.engine import Progress, n_threads
-from umpteen.linear import DenseHead
 from umpteen.metrics import evaluate
-from umpteen.models.base import search_tree
-from umpteen.models.ensemble_rules import merge, tiers
-from umpteen.models.ranker import Training
+from umpteen.models.ensemble_rules import tiers
 from umpteen.shortlist import TopK
 
-USUAL = (0.6, 0.2)  # where there are no texts to choose on
-_WEIGHTS = (0.0, 0.3, 0.6, 1.0, 2.0)  # of the embedding; 0 is tf-idf alone
-_SHARES = (0.0, 0.1, 0.2, 0.4)  # of the encoder's own classifiers
-_MOST = 20_000  # texts that the quick rankers learn from
+Weights = tuple[float, ...]  # of the ranker's margin and of the classifiers' margin, and the bias
+
+USUAL: Weights = (1.5, 1.0, 0.0)  # where there are no texts to fit on; fits are about as far from it as from each other
+_TINY = 1e-45  # about the smallest float32
+_FARTHEST = 1e-7  # from 0 and 1 at which log-odds are cut off: what float32 distinguishes near 1
+_RIDGE = 1e-3
+_STEPS = 50
+_TOLERANCE = 1e-8
 
 
-def choose(
-    features: sp.csr_matrix,
-    E: np.ndarray,
-    Y: sp.csr_matrix,
-    head: DenseHead | None,
-    held: np.ndarray,
-    config: NeuralConfig,
-    progress: Progress,
-) -> tuple[float, float]:
-    """Return the weight of the embedding and the share of the encoder's classifiers that do best on ``held`` texts.
+@dataclass(frozen=True)
+class Scorer:
+    """A model that scores labels of some texts.
 
-    What the settings name is not tried otherwise. ``E`` are embeddings of length one.
+    Parameters
+    ----------
+    topk
+        Returns its best labels.
+    score
+        Returns its scores of the stored entries of a matrix (texts, labels), in their order.
+    post
+        The function that turned its margins into scores: ``l3-hinge`` or similar, ``sigmoid`` or ``identity``.
     """
-    weights = _WEIGHTS if config.embedding_weight is None else (config.embedding_weight,)
-    shares = _SHARES if config.head_weight is None else (config.head_weight,)
-    if head is None:
-        shares = (0.0,)
-    if not len(held):
-        return weights[0] if len(weights) == 1 else USUAL[0], shares[0] if len(shares) == 1 else USUAL[1]
-    kept = np.setdiff1d(np.arange(len(E)), held)
-    kept = np.sort(np.random.default_rng(config.seed).permutation(kept)[:_MOST])
-    depth = tiers(5, Y.shape[1])[-1].depth
-    own = None if head is None else head.topk(E[held], depth)
-    found: dict[tuple[float, float], float] = {}
-    for number, weight in enumerate(weights):
-        progress("weighing the embedding", number, len(weights))
-        ranked = _ranked(features, E, weight, Y, kept, held, config, depth)
-        for share in shares if weight else (0.0,):
-            top = ranked if own is None or not share else merge([ranked, own], weights=[1.0 - share, share])
-            figures = evaluate(top, Y[held], ks=(1, 3, 5))
-            found[weight, share] = figures["P@1"] + figures["P@3"] + figures["P@5"]
-    progress("weighing the embedding", len(weights), len(weights))
-    return max(found, key=lambda pair: (found[pair], -sum(pair)))
+
+    topk: Callable[[int], TopK]
+    score: Callable[[sp.csr_matrix], np.ndarray]
+    post: str
+
+    def margins(self, pairs: sp.csr_matrix) -> np.ndarray:
+        """Return the scores of some labels on the scale of margins."""
+        return to_margins(self.score(pairs), self.post)
 
 
-def _ranked(
-    features: sp.csr_matrix, E: np.ndarray, weight: float, Y: sp.csr_matrix, kept: np.ndarray, held: np.ndarray,
-    config: NeuralConfig, k: int,
-) -> TopK:  # fmt: skip
-    """Train a quick ranker on some texts and ask it about others."""
-    train, test = (
-        Rows.mixed(features[rows], E[rows], weight) if weight else Rows.of(features[rows]) for rows in (kept, held)
-    )
-    usual = type(config)().linear  # a recipe may solve more exactly
-    linear = replace(config.linear, eps=usual.eps, max_iter=usual.max_iter, threshold=usual.threshold)
-    quick = replace(config, linear=linear, tree=replace(config.tree, kind="halving"), trees=1)
-    (head,), _ = Training(train, Y[kept], quick).heads()
-    return search_tree(head, test, min(k, Y.shape[1]), None, None, n_threads(config.threads))
+def to_margins(scores: np.ndarray, post: str) -> np.ndarray:
+    """Undo the function that turned margins into scores, as far as possible.
+
+    A product of hinge scores along a path becomes the margin that a single one would need for the same score, minus 1.
+
+    Examples
+    --------
+    >>> to_margins(np.exp([-8.0, 0.0]), "l3-hinge").round(6).tolist()
+    [-2.0, 0.0]
+    >>> to_margins(np.array([0.5]), "sigmoid").tolist()
+    [0.0]
+    """
+    scores = scores.astype(np.float64)
+    if post == "identity":
+        return scores
+    if post == "sigmoid":
+        odds = np.clip(scores, _FARTHEST, 1.0 - _FARTHEST)
+        return np.log(odds) - np.log1p(-odds)
+    exponent = int(post[1])  # l1-hinge, l2-hinge, …
+    return -(np.maximum(-np.log(np.maximum(scores, _TINY)), 0.0) ** (1.0 / exponent)) + 0.0
+
+
+def fuse(scorers: Sequence[Scorer], weights: Weights, k: int, n_labels: int) -> TopK:
+    """Return the k labels with the highest probability; candidates are the best labels of each scorer."""
+    wanted = tiers(k, n_labels)
+    tops, top = [scorer.topk(wanted[-1].depth) for scorer in scorers], None
+    for tier in wanted:
+        pairs = _candidates([part.first(tier.depth) for part in tops], n_labels)
+        pairs.data = probabilities(scorers, pairs, weights)
+        found = TopK.from_csr(pairs, tier.places)
+        top = found if top is None else top.continued(found)
+    return top
+
+
+def probabilities(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weights) -> np.ndarray:
+    """Return the probabilities of the stored entries of ``pairs``, in their order."""
+    *of_margins, bias = weights
+    margins = sum(weight * scorer.margins(pairs) for weight, scorer in zip(of_margins, scorers, strict=True))
+    return _sigmoid(margins + bias).astype(np.float32)
+
+
+def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:
+    """Fit the weights on texts with labels ``Y``; None if the second scorer does not improve on the first.
+
+    What is compared is the mean of the precisions at 1, 3 and 5.
+    """
+    depth = tiers(max(_DEPTHS), Y.shape[1])[-1].depth
+    tops = [scorer.topk(depth) for scorer in scorers]
+    pairs = _candidates(tops, Y.shape[1])
+    rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+    is_true = np.asarray(Y[rows, pairs.indices] > 0).ravel()
+    X = np.stack([*(scorer.margins(pairs) for scorer in scorers), np.ones(len(rows))], axis=1)
+    weights = _logistic_regression(X, is_true.astype(np.float64))
+    pairs.data = _sigmoid(X @ weights).astype(np.float32)
+    fused = TopK.from_csr(pairs, min(max(_DEPTHS), Y.shape[1]))
+    if _precision(fused, Y) <= _precision(tops[0], Y):
+        return None
+    return tuple(float(f"{weight:.4g}") for weight in weights)
+
+
+_DEPTHS = (1, 3, 5)
+
+
+def _precision(top: TopK, Y: sp.csr_matrix) -> float:
+    metrics = evaluate(top, Y, ks=_DEPTHS)
+    return sum(metrics[f"P@{depth}"] for depth in _DEPTHS)
+
+
+def _candidates(tops: Sequence[TopK], n_labels: int) -> sp.csr_matrix:
+    """Return all labels that are in any of these rankings, as a sorted matrix (texts, labels) of ones."""
+    labels = np.sort(np.concatenate([top.labels for top in tops], axis=1), axis=1)  # (texts, candidates)
+    is_new = labels >= 0
+    is_new[:, 1:] &= labels[:, 1:] != labels[:, :-1]
+    ptr = np.concatenate([[0], np.cumsum(is_new.sum(axis=1))])
+    return sp.csr_matrix((np.ones(ptr[-1], np.float32), labels[is_new], ptr), shape=(len(labels), n_labels))
+
+
+def _logistic_regression(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the coefficients (columns,) by Newton's method; those of margins, all but the last, are at least 0."""
+    free = np.ones(X.shape[1], bool)
+    w = np.zeros(X.shape[1])
+    for _ in range(X.shape[1]):
+        w[free] = _newton(X[:, free], y)
+        negative = (w < 0) & free
+        negative[-1] = False
+        if not negative.any():
+            break
+        free &= ~negative
+        w[negative] = 0.0
+    return w
+
+
+def _newton(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    w, ridge = np.zeros(X.shape[1]), _RIDGE * np.eye(X.shape[1])
+    for _ in range(_STEPS):
+        p = _sigmoid(X @ w)
+        gradient = X.T @ (p - y) + ridge @ w
+        step = np.linalg.solve((X.T * (p * (1.0 - p))) @ X + ridge, gradient)
+        size = np.abs(step).max(initial=0.0)
+        w -= step * min(1.0, 2.0 / max(size, _TINY))
+        if size < _TOLERANCE:
+            break
+    return w
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 0.5 + 0.5 * np.tanh(0.5 * x)

@@ -17,8 +17,9 @@ from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Progress, silent
+from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig
+from umpteen.models import fusion
 from umpteen.models.base import (
     beam_for_wanted,
     check_names,
@@ -26,13 +27,13 @@ from umpteen.models.base import (
     fit_tfidf,
     name_vectors,
     padded,
+    ranker_scorer,
     reach_of_wanted,
     widened,
 )
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
-from umpteen.models.fusion import USUAL
 from umpteen.models.ranker import (
     Training,
     clustered,
@@ -103,18 +104,36 @@ class NetModel(EncodedModel):
                 config = replace(config, encoder=source.config)
             encoder = source.get()
             tokens = self._tokens(source, X, features, progress)
+            if config.network.reads != "features":
+                width = encoder.model.config.hidden_size
+                config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), width)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
             neural = Neural(source, net=SavedNet(config, source, network.tree, network.arrays(), network))
             if not config.ranker:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
             E = network.vectors(tokens, progress=progress)
-        weight = USUAL[0] if config.embedding_weight is None else config.embedding_weight
-        share = USUAL[1] if config.head_weight is None else config.head_weight
-        config = replace(config, embedding_weight=weight, head_weight=share)
-        rows = Rows.mixed(features, E, weight)
+            rows = Rows.mixed(features, E, config.embedding_weight)
+            if config.head_weight is None and not config.fusion:
+                config = replace(config, fusion=self._fusion(network, tokens, rows, matrix, config, tree, by_name))
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
         return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
+
+    def _fusion(
+        self, network: Any, tokens: Tokens, rows: Rows, matrix: sp.csr_matrix, config: NeuralConfig,
+        tree: LabelTree | None, by_name: sp.csr_matrix | None,
+    ) -> fusion.Weights:  # fmt: skip
+        """Fit how much ranker and network count on texts that neither was trained on."""
+        kept, held_out = network.split(len(tokens))
+        if not len(held_out):
+            return ()
+        heads, _ = Training(rows.take(kept), matrix[kept], config, tree, by_name).heads()
+        threads, unseen, texts = n_threads(config.threads), rows.take(held_out), tokens.take(held_out)
+        ranker = ranker_scorer(heads, unseen, config, threads)
+        net = fusion.Scorer(
+            lambda k: network.topk(texts, k), lambda pairs: network.score_labels(texts, pairs), "sigmoid"
+        )
+        return fusion.fit((ranker, net), matrix[held_out]) or (1.0, 0.0, 0.0)
 
     def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:
         """Return what the reader reads of texts: tokens, or features."""
@@ -185,10 +204,14 @@ class NetModel(EncodedModel):
         return self.tfidf_.transform(X, threads=threads)
 
     def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-        """Let the network answer, or the ranker and the network, and weigh what they say."""
+        """Rank labels by the network, by the ranker, or by both."""
         share, n_trees = self.config_.head_weight, len(self.heads_)
-        if n_trees and not share:
+        if n_trees and share == 0:
             return super()._ranked(rows.ranked, k, beam, wanted, threads)
+        if n_trees and share is None:
+            scorers, weights = self._scorers(rows, beam, wanted, threads), self.config_.fusion or fusion.USUAL
+            with encoders().on_threads(threads):
+                return fusion.fuse(scorers, weights, k, len(self.labels_))
         wanted_tiers = tiers(k, len(self.labels_), first=_PROPOSED)
         depth = wanted_tiers[-1].depth if n_trees else k
         with encoders().on_threads(threads):
@@ -197,6 +220,18 @@ class NetModel(EncodedModel):
             return own
         tops = [*self._proposals(rows.ranked, depth, beam, wanted, threads), own]
         return merge_by_tiers(tops, "average", wanted_tiers, [(1.0 - share) / n_trees] * n_trees + [share])
+
+    def _scorers(
+        self, rows: Any, beam: int | None, wanted: np.ndarray | None, threads: int
+    ) -> tuple[fusion.Scorer, fusion.Scorer]:
+        """Return ranker and network as scorers of some texts."""
+        network = self.neural_.net.get()
+        net = fusion.Scorer(
+            lambda k: self._of_network(rows, k, beam, wanted),
+            lambda pairs: network.score_labels(rows.seen, pairs),
+            "sigmoid",
+        )
+        return ranker_scorer(self.heads_, rows.ranked, self.config_, threads, beam, wanted), net
 
     def _of_network(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None) -> TopK:
         """Return the best labels by the network alone."""
@@ -210,15 +245,20 @@ class NetModel(EncodedModel):
         return padded(widened(search, min(k, len(self.labels_)), reach), k)
 
     def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        share = np.float32(self.config_.head_weight or 0.0)
-        if rows.ranked is not None and not share:
+        share = self.config_.head_weight
+        if rows.ranked is not None and share == 0:
             return super()._scored(rows.ranked, wanted, threads)
+        if rows.ranked is not None and share is None:
+            scorers, weights = self._scorers(rows, None, None, threads), self.config_.fusion or fusion.USUAL
+            with encoders().on_threads(threads):
+                found = fusion.probabilities(scorers, wanted, weights)
+            return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
         with encoders().on_threads(threads):
             own = self.neural_.net.get().score_labels(rows.seen, wanted)
         if rows.ranked is None:
             return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
         scores = super()._scored(rows.ranked, wanted, threads)
-        scores.data = (1 - share) * scores.data + share * own
+        scores.data = np.float32(1 - share) * scores.data + np.float32(share) * own
         return scores
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
@@ -332,6 +372,7 @@ class CascadeDiSMEC(CascadeXML):
     preset: ClassVar[Mapping[str, Any]] = {
         **CascadeXML.preset,
         "ranker": True,
+        "head_weight": 0.2,
         "tree.kind": "none",
         "linear.eps": 0.03,
         "linear.max_iter": 40,
@@ -348,7 +389,6 @@ class FullHead(NetModel):
         "network.head": "full",
         "network.pooling": "mean",
         "network.dropout": (0.3,),
-        "training.head_learning_rate": 3.0,
         "training.epochs": (10.0,),
     }
 

@@ -28,8 +28,15 @@ _PAPER: dict[str, Any] = {
     "linear.threshold": 0.001,
     "linear.eps": 0.1,
     "linear.max_iter": 100,
+    "linear.cost": 1.0,
+    "linear.negatives_beam": 5,
+    "features": "both",
     "embedding_weight": 1.0,
     "head_weight": 0.0,
+    "network.head": "tree",
+    "training.loss": "squared-hinge",
+    "training.negatives": "tfn+man",
+    "training.validation_fraction": 0.0,
     "tree.kind": "kmeans",
 }
 

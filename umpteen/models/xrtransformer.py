@@ -1,41 +1,54 @@
-"""XR-Transformer: an encoder fine-tuned from a coarse view of the labels to a fine one, then a linear ranker.
+"""XR-Transformer: an encoder fine-tuned from coarse clusters of labels to the labels, and a linear ranker.
 
-The ranker is XR-Linear on tf-idf rows with the embedding beside them (eq. 10). What is here is the order of the work
-(Algorithm 2).
+By default, the ranker is XR-Linear on tf-idf, and a logistic model combines it with the classifiers that were trained
+with the encoder. In the paper, the ranker sees the embedding beside tf-idf (eq. 10): ``features="both"``. What is here
+is the order of the work (Algorithm 2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import NeuralConfig
+from umpteen.config import LinearConfig, NeuralConfig
 from umpteen.data.rows import Rows
-from umpteen.data.tfidf import Tfidf
+from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, n_threads, silent
-from umpteen.errors import BadInput
-from umpteen.linear import DenseHead
-from umpteen.models.base import check_trainable, fit_words
+from umpteen.errors import BadInput, BadModelFile
+from umpteen.linear import DenseHead, LinearTree
+from umpteen.models import fusion
+from umpteen.models.background import Background
+from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
-from umpteen.models.folder import Neural, SavedEncoder, encoders, head_post
-from umpteen.models.fusion import USUAL, choose
-from umpteen.models.ranker import clustered, kept_tree, with_init
+from umpteen.models.folder import Neural, Parts, SavedEncoder, encoders, head_post
+from umpteen.models.ranker import Training, clustered, kept_tree
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
-from umpteen.tree import LabelTree, pifa, resolutions
+from umpteen.tree import LabelTree, check_given, pifa, resolutions
 
 if TYPE_CHECKING:
     from umpteen.neural.resolutions import Finetuning
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """Texts as the ranker sees them, and their embeddings, if the model has an encoder."""
+
+    rows: Rows
+    E: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class XRTransformer(EncodedModel):
-    """A transformer fine-tuned level by level, then XR-Linear on tf-idf and its embeddings.
+    """A transformer fine-tuned level by level, combined with XR-Linear.
 
     Parameters
     ----------
@@ -44,7 +57,9 @@ class XRTransformer(EncodedModel):
     network, training
         The levels that the encoder is fine-tuned on, and how it is trained.
     features
-        What the ranker sees: ``"both"``, ``"encoder"`` or ``"tfidf"``.
+        What the ranker sees: ``"tfidf"``, ``"encoder"`` or ``"both"``.
+    fusion
+        The logistic model that combines ranker and classifiers; fitted on held-out texts by default.
 
     The other parameters are XR-Linear's and belong to the ranker. After ``fit``, ``finetuning_`` says what each
     resolution took; it is not saved.
@@ -53,17 +68,20 @@ class XRTransformer(EncodedModel):
     recipe = "xr-transformer"
     paper = "Zhang, Chang, Yu, Dhillon: XR-Transformer (NeurIPS 2021)"
     preset: ClassVar[Mapping[str, Any]] = {
-        "tree.kind": "auto",
-        "linear.eps": 0.03,
-        "linear.max_iter": 40,
-        "linear.threshold": 0.02,
+        "linear.cost": 0.0,
+        "linear.max_iter": 12,
+        "linear.negatives": "auto",
+        "linear.negatives_beam": 0,
         "network.depth": 0,
         "network.branching": 64,
         "network.beam": (20,),
+        "network.head": "auto",
         "training.order": "coarse-to-fine",
-        "training.epochs": (1.0, 4.0),
+        "training.epochs": (),
+        "training.batch_size": 0,
+        "training.learning_rate": None,
         "training.head_learning_rate": 2e-3,
-        "training.loss": "squared-hinge",
+        "training.negatives": "all",
         "training.relevance": "induce",
         "training.validation_fraction": 0.05,
     }
@@ -78,75 +96,83 @@ class XRTransformer(EncodedModel):
 
     # Training
 
-    def _fit_rows(
-        self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
-    ) -> tuple[Rows, Tfidf | None, Neural | None, NeuralConfig]:
-        self._check_texts(X)
-        if config.features == "tfidf":
-            return super()._fit_rows(X, matrix, config, progress, checkpoint)
-        check_trainable(X, matrix)
-        config, room = with_init(config, matrix), encoders()
+    def _trained(
+        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
+        checkpoint: Any,
+    ) -> Parts:  # fmt: skip
+        config = self._checked(X, matrix, targets, tree)
+        room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
             tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
+            config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
-            E, classifiers = run.embeddings(), run.label_classifiers()
-        self.finetuning_ = run.report
-        head = None if classifiers is None else DenseHead.rounded(*classifiers, head_post(config))
-        if config.features == "encoder":
-            weight, share = 1.0, USUAL[1] if config.head_weight is None else config.head_weight
-        else:
-            weight, share = choose(features, E, matrix, head, run.held_out, config, progress)
-        if not weight:  # what the encoder adds does not help
-            return Rows.of(features), tfidf, None, replace(config, features="tfidf")
-        config = replace(config, embedding_weight=weight, head_weight=share)
-        neural = Neural(SavedEncoder(config.encoder, encoder=encoder), head if share else None)
-        if config.features == "encoder":
-            return Rows.of(sp.csr_matrix(E)), None, neural, config
-        return Rows.mixed(features, E, weight), tfidf, neural, config
+            config = _with_features(config, run)
+            ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
+            in_background = ranking.begin() if _has_own_processor(encoder) and checkpoint is None else None
+            run.train()
+            self.finetuning_ = run.report
+            found = ranking.finish(in_background, progress, checkpoint)
+        config = replace(found.config, linear=found.linear)
+        neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
+        uses_words = config.features != "encoder"
+        return Parts(config, targets, tfidf if uses_words else None, found.n_features, found.heads, neural)
 
-    def _has_words(self, X: Any) -> bool:
-        return self.config.features != "encoder"
+    def _checked(self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None) -> NeuralConfig:
+        """Return the settings; refuse what could not be trained on before time is spent."""
+        config = self.config
+        self._check_texts(X)
+        check_given(config.tree, tree, matrix.shape[1])
+        check_names(targets, config, has_words=config.features != "encoder")
+        check_trainable(X, matrix)
+        return config
 
     # Prediction
 
-    def _rows(self, X: Any, threads: int) -> Rows:
+    def _rows(self, X: Any, threads: int) -> _Texts:
         X = self._read(X)
-        if self.neural_ is None:
-            return super()._rows(X, threads)
-        E = self.embed(X, threads=threads)
-        if self.tfidf_ is None:
-            return Rows.of(sp.csr_matrix(E))
-        return Rows.mixed(self.tfidf_.transform(X, threads=threads), E, self.config_.embedding_weight)
+        E = None if self.neural_ is None else self.embed(X, threads=threads)
+        words = None if self.tfidf_ is None else self.tfidf_.transform(X, threads=threads)
+        return _Texts(_ranker_rows(words, E, self.config_), E)
 
-    def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-        """Let the ranker and the encoder's own classifiers propose labels, and average their scores."""
+    def _ranked(self, rows: _Texts, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
+        """Rank labels by ranker and classifiers together."""
+        config = self.config_
         if self.neural_ is None or self.neural_.head is None:
-            return super()._ranked(rows, k, beam, wanted, threads)
-        share, n_trees = self.config_.head_weight, len(self.heads_)
+            return super()._ranked(rows.rows, k, beam, wanted, threads)
+        if config.head_weight is None:
+            scorers = self._scorers(rows, beam, wanted, threads)
+            return fusion.fuse(scorers, config.fusion or fusion.USUAL, k, len(self.labels_))
+        share, n_trees = config.head_weight, len(self.heads_)
         wanted_tiers = tiers(k, len(self.labels_))
         depth = wanted_tiers[-1].depth
-        tops = self._proposals(rows, depth, beam, wanted, threads)
-        tops.append(self.neural_.head.topk(self._embeddings(rows), depth, wanted))
-        rule = self.config_.ensemble if n_trees > 1 else "average"
+        tops = self._proposals(rows.rows, depth, beam, wanted, threads)
+        tops.append(self.neural_.head.topk(rows.E, depth, wanted))
+        rule = config.ensemble if n_trees > 1 else "average"
         weights = None if rule == "round-robin" else [(1.0 - share) / n_trees] * n_trees + [share]
         return merge_by_tiers(tops, rule, wanted_tiers, weights)
 
-    def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        scores = super()._scored(rows, wanted, threads)
-        if self.neural_ is not None and self.neural_.head is not None:
-            share = np.float32(self.config_.head_weight)
-            own = self.neural_.head.score_labels(self._embeddings(rows), scores)
-            scores.data = (1 - share) * scores.data + share * own
-        return scores
+    def _scorers(
+        self, rows: _Texts, beam: int | None, wanted: np.ndarray | None, threads: int
+    ) -> tuple[fusion.Scorer, fusion.Scorer]:
+        """Return ranker and classifiers as scorers of some texts."""
+        ranker = ranker_scorer(self.heads_, rows.rows, self.config_, threads, beam, wanted)
+        return ranker, _head_scorer(self.neural_.head, rows.E, wanted)
 
-    def _embeddings(self, rows: Rows) -> np.ndarray:
-        """Return the embeddings that the rows were made of."""
-        if rows.n_dense:
-            return rows.dense / np.float32(min(self.config_.embedding_weight, 1.0))
-        return rows.sparse.toarray()
+    def _scored(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
+        if self.neural_ is None or self.neural_.head is None:
+            return super()._scored(rows.rows, wanted, threads)
+        config = self.config_
+        if config.head_weight is None:
+            scorers = self._scorers(rows, None, None, threads)
+            found = fusion.probabilities(scorers, wanted, config.fusion or fusion.USUAL)
+            return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
+        scores = super()._scored(rows.rows, wanted, threads)
+        share = np.float32(config.head_weight)
+        scores.data = (1 - share) * scores.data + share * self.neural_.head.score_labels(rows.E, scores)
+        return scores
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""
@@ -155,15 +181,19 @@ class XRTransformer(EncodedModel):
             raise BadInput("this model was trained on tf-idf alone and has no encoder")
         with encoders().on_threads(self._workers(threads)):
             encoder = self.neural_.encoder.get()
-            return encoder.embed(encoder.tokenize(list(self._read(texts))), progress=progress)
+            E = encoder.embed(encoder.tokenize(list(self._read(texts))), progress=progress)
+        head = self.neural_.head
+        if head is not None and head.weight.shape[1] != E.shape[1]:
+            raise BadModelFile(
+                f"the classifiers expect embeddings of {head.weight.shape[1]} numbers, but the encoder returns "
+                f"{E.shape[1]}; save the model again"
+            )
+        return E
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         facts = super().describe() | {"input": "texts"}
-        if self.neural_ is not None:
-            n_terms = 0 if self.tfidf_ is None else self.tfidf_.n_features
-            facts |= {"encoder": self.config_.encoder.name, "embedding": self.n_features_in_ - n_terms}
-        return facts
+        return facts if self.neural_ is None else facts | {"encoder": self.config_.encoder.name}
 
 
 class XTransformer(XRTransformer):
@@ -173,12 +203,124 @@ class XTransformer(XRTransformer):
     paper = "Chang, Yu, Zhong, Yang, Dhillon: X-Transformer (KDD 2020)"
     preset: ClassVar[Mapping[str, Any]] = {
         **XRTransformer.preset,
+        "tree.kind": "auto",
+        "linear.cost": 1.0,
+        "linear.eps": 0.03,
+        "linear.max_iter": 40,
+        "linear.negatives": "tfn+man",
+        "linear.negatives_beam": 5,
+        "linear.threshold": 0.02,
+        "network.head": "tree",
         "network.labels_per_cluster": 64,
         "network.branching": 32_768,
+        "training.loss": "squared-hinge",
         "training.relevance": "none",
         "training.init": "random",
         "training.epochs": (5.0,),
+        "training.batch_size": 64,
+        "training.learning_rate": 1e-4,
+        "training.validation_fraction": 0.0,
     }
+
+
+class _Found:
+    """What training a ranker beside an encoder leads to."""
+
+    def __init__(self, config: NeuralConfig, heads: list[LinearTree], linear: LinearConfig, head: DenseHead | None):
+        self.config, self.heads, self.linear, self.head = config, heads, linear, head
+        self.n_features, self.drops_encoder = heads[0].n_features, False
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """The ranker, and how it is combined with the classifiers of a fine-tuned encoder."""
+
+    features: sp.csr_matrix
+    Y: sp.csr_matrix
+    config: NeuralConfig
+    tree: LabelTree | None
+    by_name: sp.csr_matrix | None
+    run: Finetuning
+
+    @property
+    def fits_fusion(self) -> bool:
+        """Whether there is something to combine, and something to choose on."""
+        config = self.config
+        return (
+            self.run.trains_labels and config.head_weight is None and not config.fusion and len(self.run.held_out) > 0
+        )
+
+    def begin(self) -> Background | None:
+        """Train what needs no encoder while another processor fine-tunes it."""
+        if self.config.features != "tfidf":
+            return None
+        return Background(lambda: (self._partial(None) if self.fits_fusion else None, self._fit(None)))
+
+    def finish(self, begun: Background | None, progress: Progress, checkpoint: Any) -> _Found:
+        """Return the ranker and the classifiers, and how they are combined."""
+        partial, whole = (None, None) if begun is None else begun.result()
+        E = None if self.config.features == "tfidf" else self.run.embeddings()
+        classifiers, config, weights = self.run.label_classifiers(), self.config, self.config.fusion
+        head = None
+        if classifiers is not None and config.head_weight != 0:
+            weight, bias, projection = classifiers
+            head = DenseHead.rounded(weight, bias, head_post(config), projection)
+        if self.fits_fusion:
+            weights = self._fusion((partial or self._partial(E))[0], head, E)
+        drops_encoder = weights is None and config.features == "tfidf"
+        heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint)
+        found = _Found(replace(config, fusion=weights or ()), heads, linear, head)
+        found.drops_encoder = drops_encoder
+        return found
+
+    def _partial(self, E: np.ndarray | None) -> tuple[list[LinearTree], LinearConfig]:
+        """Train the ranker on the texts that the encoder is trained on."""
+        return self._fit(E, self.run.trained_on)
+
+    def _fit(
+        self, E: np.ndarray | None, some: np.ndarray | None = None, progress: Progress = silent, checkpoint: Any = None
+    ) -> tuple[list[LinearTree], LinearConfig]:
+        rows, Y = self._rows(E, some), self.Y if some is None else self.Y[some]
+        return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint).heads()
+
+    def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
+        if some is None:
+            return _ranker_rows(self.features, E, self.config)
+        return _ranker_rows(self.features[some], None if E is None else E[some], self.config)
+
+    def _fusion(self, heads: list[LinearTree], head: DenseHead, E: np.ndarray | None) -> fusion.Weights | None:
+        """Fit how much ranker and classifiers count on texts that neither was trained on."""
+        held_out, threads = self.run.held_out, n_threads(self.config.threads)
+        rows = self._rows(E, held_out)
+        of_texts = self.run.embeddings(held_out) if E is None else E[held_out]
+
+        ranker = ranker_scorer(heads, rows, self.config, threads)
+        return fusion.fit((ranker, _head_scorer(head, of_texts, None)), self.Y[held_out])
+
+
+def _has_own_processor(encoder: Any) -> bool:
+    """Return whether the encoder leaves the CPU free for other work."""
+    return encoder.device.type != "cpu"
+
+
+def _with_features(config: NeuralConfig, run: Finetuning) -> NeuralConfig:
+    """Replace ``features`` = auto."""
+    if config.features != "auto":
+        return config
+    return replace(config, features="tfidf" if run.trains_labels else "both")
+
+
+def _ranker_rows(words: sp.csr_matrix | None, E: np.ndarray | None, config: NeuralConfig) -> Rows:
+    """Return what the ranker sees of texts."""
+    if config.features == "encoder":
+        return Rows.of(sp.csr_matrix(E))
+    if config.features == "tfidf":
+        return Rows.of(words)
+    return Rows.mixed(words, E, config.embedding_weight)
+
+
+def _head_scorer(head: DenseHead, E: np.ndarray, wanted: np.ndarray | None) -> fusion.Scorer:
+    return fusion.Scorer(lambda k: head.topk(E, k, wanted), lambda pairs: head.score_labels(E, pairs), head.post)
 
 
 def _finetuning(

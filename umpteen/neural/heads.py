@@ -132,7 +132,7 @@ def make_head(config: NeuralConfig, level: int, n_levels: int, width: int, n_nod
     if network.head == "full":
         return FullHead(
             width, n_nodes, dropout=network.dropout_at(level), whitens=config.whitens,
-            learning_rate=training.head_learning_rate,
+            learning_rate=training.full_head_learning_rate,
         )  # fmt: skip
     parts: dict[str, Any] = {
         "dropout": network.dropout_at(level),

@@ -78,7 +78,7 @@ class Network:
     ) -> list[Report]:  # fmt: skip
         """Train on texts and their labels (texts, labels); return what each training took, one or one per level."""
         config, truth = self.config.training, [self.tree.lift(targets, level) for level in self._levels]
-        rows, held_out = hold_out(len(tokens), config.validation_fraction, self.config.seed)
+        rows, held_out = self.split(len(tokens))
         quality = partial(self.quality, tokens.take(held_out), targets[held_out]) if len(held_out) else None
         reports = []
         for level in self.turns:
@@ -98,6 +98,10 @@ class Network:
         self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
         self.load(self.arrays())  # predict with the numbers that are saved
         return reports
+
+    def split(self, n_texts: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of the texts to train on, and of those held out."""
+        return hold_out(n_texts, self.config.training.validation_fraction, self.config.seed)
 
     def _stage(self, level: int | None) -> str:
         return "training the network" if level is None else f"training level {level + 1} of {self.tree.n_levels}"

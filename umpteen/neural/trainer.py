@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from umpteen.config import TrainingConfig
+from umpteen.config import FEWEST_HELD_OUT, MOST_HELD_OUT, TrainingConfig
 from umpteen.data.tokens import Tokens, endless_batches
 from umpteen.engine import Progress, silent
 from umpteen.neural.cuda_graphs import Inputs
@@ -25,7 +25,7 @@ from umpteen.neural.truth import Truth, TruthTable
 from umpteen.store import Checkpoint
 
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
-_FEWEST_HELD_OUT = 200  # texts; with fewer, none are held out
+_FEWEST_TO_SPLIT = 250  # texts; of fewer, none are held out
 _DEPTHS = (1, 3, 5)  # of the precisions that early stopping looks at
 
 
@@ -269,8 +269,10 @@ class _Average:
 
 
 def hold_out(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the texts into those to train on and those for validation; none if they would be very few."""
-    n_held = int(fraction * n) if int(fraction * n) >= _FEWEST_HELD_OUT else 0
+    """Split the texts into those to train on and those for validation, of which there are none if texts are few."""
+    n_held = min(max(int(fraction * n), min(FEWEST_HELD_OUT, n // 5)), MOST_HELD_OUT)
+    if not fraction or n < _FEWEST_TO_SPLIT:
+        n_held = 0
     held = np.sort(np.random.default_rng(seed).permutation(n)[:n_held])
     return np.setdiff1d(np.arange(n), held), held
 
