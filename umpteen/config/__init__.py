@@ -1,21 +1,11 @@
-"""Settings: one frozen dataclass per noun, every field with a default, a sentence and a range.
-
-Knows nothing about data, files or models.
-"""
+"""Settings of all recipes: frozen dataclasses whose fields have a default, a description and a range."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from umpteen.config.checked import describe, difference, from_dict, to_dict, update
-from umpteen.config.linear import (
-    LinearConfig,
-    ModelConfig,
-    SearchConfig,
-    StoreConfig,
-    TfidfConfig,
-    TreeConfig,
-)  # fmt: skip
+from umpteen.config.linear import LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig
 from umpteen.config.neural import (
     FEW_TEXTS,
     FEWER_IN_TRAINING,
@@ -31,30 +21,11 @@ from umpteen.config.neural import (
 )
 
 __all__ = [
-    "FEWER_IN_TRAINING",
-    "FEW_TEXTS",
-    "LABELS_SOLVED_AT_ONCE",
-    "LABELS_STEPPED_AT_ONCE",
-    "READERS",
-    "TOKENS_AT_ONCE",
-    "EncoderConfig",
-    "LinearConfig",
-    "ModelConfig",
-    "NetworkConfig",
-    "NeuralConfig",
-    "ReaderSpec",
-    "SearchConfig",
-    "StoreConfig",
-    "TfidfConfig",
-    "TrainingConfig",
-    "TreeConfig",
-    "describe",
-    "describe_all",
-    "difference",
-    "from_dict",
-    "to_dict",
-    "update",
-]
+    "FEWER_IN_TRAINING", "FEW_TEXTS", "LABELS_SOLVED_AT_ONCE", "LABELS_STEPPED_AT_ONCE", "READERS", "TOKENS_AT_ONCE",
+    "EncoderConfig", "LinearConfig", "ModelConfig", "NetworkConfig", "NeuralConfig", "ReaderSpec", "SearchConfig",
+    "StoreConfig", "TfidfConfig", "TrainingConfig", "TreeConfig", "describe", "describe_all", "difference", "from_dict",
+    "to_dict", "update",
+]  # fmt: skip
 
 
 def describe_all() -> list[tuple[str, str, Any, str]]:

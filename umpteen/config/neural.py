@@ -10,25 +10,25 @@ from umpteen.config.checked import Checked, Form, When, option
 from umpteen.config.linear import LinearConfig, ModelConfig, has_ranker
 from umpteen.errors import BadConfig
 
-# How much is done at a time where no setting says so: here, because estimates need it without torch.
-TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # embedded
-FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
+# Block sizes that no setting changes. They are defined here because estimates need them without torch.
+TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # when embedding texts
+FEWER_IN_TRAINING = 4  # divisor for training: gradients need about this many times the memory
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
 
 
 class ReaderSpec(NamedTuple):
-    """A reader: its class, or where that is (module:class), and what it reads of a text.
+    """A reader: its class, or the place of that (module:class), and its input.
 
-    ``layers`` of an encoder, the ``words`` of one (its tokens and their embeddings), or ``features`` (tf-idf, or rows
-    that were given) without an encoder.
+    The input is ``layers`` of an encoder, its ``words`` (tokens and their embeddings), or ``features`` (tf-idf or given
+    feature rows) without an encoder.
     """
 
     place: str | type
     reads: str
 
 
-# ``umpteen.neural.readers.register_reader`` adds to them.
+# ``umpteen.neural.readers.register_reader`` adds further ones.
 READERS = {
     "layers": ReaderSpec("umpteen.neural.layers:Layers", "layers"),
     "lstm": ReaderSpec("umpteen.neural.attentionxml:BiLSTM", "words"),
@@ -70,7 +70,7 @@ _VALIDATED = When("training.validation_fraction is above 0", lambda c: c.trainin
 class EncoderConfig(Checked):
     """The pretrained transformer."""
 
-    by_text: ClassVar[str] = "name"  # the one thing most people set
+    by_text: ClassVar[str] = "name"
 
     name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
     max_length: int = option(128, "maximum number of tokens per text; longer texts are truncated", low=4, when=_ENCODER)
@@ -194,7 +194,7 @@ class NetworkConfig(Checked):
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """What levels read of the encoder, one for each or one for all; none leaves it to the encoder."""
+        """Pooling for each level, or a single one for all; empty: that of the encoder."""
         return tuple(filter(None, (spec.strip() for spec in self.pooling.split(","))))
 
     def bottleneck_at(self, level: int, n_levels: int) -> int:
@@ -206,7 +206,7 @@ class NetworkConfig(Checked):
         return _at(self.dropout, level)
 
     def beam_at(self, level: int) -> int:
-        """Return how many nodes of a level have their children scored.
+        """Return the number of nodes of a level whose children are scored.
 
         Examples
         --------
@@ -293,7 +293,7 @@ class TrainingConfig(Checked):
             raise BadConfig("epochs is empty; name at least one number of passes, such as 1,4")
 
     def epochs_at(self, level: int, n_levels: int) -> float:
-        """Return the passes at one of so many levels.
+        """Return the number of epochs at one of ``n_levels`` levels.
 
         Examples
         --------
@@ -306,7 +306,7 @@ class TrainingConfig(Checked):
 
 @dataclass(frozen=True)
 class NeuralConfig(ModelConfig):
-    """Everything a neural recipe needs: the settings of its ranker, encoder, network and training."""
+    """All settings of a neural recipe: ranker, encoder, network and training."""
 
     features: str = option(
         "both",
@@ -332,7 +332,7 @@ class NeuralConfig(ModelConfig):
         high=1.0,
         when=_RANKED,
     )
-    # rows with an embedding are long, and what its ranker needs was measured with these
+    # defaults of the ranker were measured on rows with an embedding, which are longer than tf-idf rows
     linear: LinearConfig = field(
         default_factory=lambda: LinearConfig(cost=1.0, max_iter=20, negatives="tfn+man", negatives_beam=5),
         metadata={"when": _RANKED},
@@ -352,22 +352,22 @@ class NeuralConfig(ModelConfig):
 
     @property
     def is_recursive(self) -> bool:
-        """Whether an encoder is fine-tuned level by level for a ranker, as in XR-Transformer."""
+        """Whether an encoder is fine-tuned level by level for a linear ranker, as in XR-Transformer."""
         return self.training.order == "coarse-to-fine"
 
     @property
     def whitens(self) -> bool:
-        """Whether classifiers of a network read whitened vectors."""
+        """Whether the classifiers of a network read whitened vectors."""
         return self.training.init == "lda" and self.network.reader == "layers" and not self.is_recursive
 
     def updates_rows(self, level: int, n_nodes: int) -> bool:
-        """Return whether a level updates only the rows that a batch touches, without an optimiser."""
+        """Return whether a level uses sparse updates: of the scored rows only, without an optimiser."""
         network = self.network
         has_vectors = network.reader != "lstm" and self.training.order != "shared-reader"
         return level > 0 and n_nodes >= network.sparse_update_from and has_vectors
 
     def with_init(self, texts_per_label: float) -> NeuralConfig:
-        """Replace ``training.init`` = auto by what suits labels with so many texts each."""
+        """Replace ``training.init`` = auto by the choice for labels with ``texts_per_label`` texts on average."""
         if self.training.init != "auto":
             return self
         init = "newton" if self.is_recursive else "lda" if texts_per_label < FEW_TEXTS else "prior"
@@ -375,7 +375,7 @@ class NeuralConfig(ModelConfig):
 
 
 def _at(values: tuple[float, ...], level: int) -> float:
-    """Return the value for a level of a list whose last one serves the rest."""
+    """Return the value of a level; the last value is used for all further levels."""
     return values[min(level, len(values) - 1)]
 
 
