@@ -195,7 +195,7 @@ def test_too_few_predictions_are_refused() -> None:
         ([[2]], np.ones((1, 2)), "0 to 1"),
         ([[-2]], np.ones((1, 2)), "-2 is predicted"),
         ([[1, 1]], np.ones((1, 2)), "row 0 of the predictions repeats one"),
-        ([[0]], [["a"]], "Y must be a sparse or dense table"),
+        ([[0]], [["a"]], "Y must hold numbers"),
     ],
 )
 def test_bad_blocks_are_refused_and_change_nothing(labels: list, Y: Any, message: str) -> None:
