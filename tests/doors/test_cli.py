@@ -555,8 +555,7 @@ class _Slow:
 def test_blocks_end_where_nothing_more_has_arrived() -> None:
     assert list(typed_texts(_Slow(b"a\nb\n", b"c", b"\r\nd\n\n", b"e"))) == [
         ["a", "b"],
-        ["c", "d"],
-        [""],
+        ["c", "d", ""],
         ["e"],
     ]
     assert list(typed_texts(_Slow(b"a\rb", b"\rc\r"))) == [["a", "b", "c"]]  # classic Mac

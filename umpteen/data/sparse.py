@@ -1,7 +1,7 @@
-"""Sparse matrices at the door: whatever came in leaves as checked float32 CSR.
+"""Check sparse and dense matrices and convert them to float32 CSR.
 
-Knows nothing about texts, labels or files. A matrix that passed ``as_csr`` can be walked by a kernel
-without bounds checks; the user's own arrays are shared where they already fit and never written to.
+Kernels can iterate over the result of ``as_csr`` without bounds checks. It may share the arrays of the input, which are
+never changed.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 
-_BLOCK = 1 << 20  # values looked at in one go, so that checks need no second copy of a large matrix
+_BLOCK = 1 << 20  # values checked at a time, to bound temporary memory
 _MAX_COLUMNS = np.iinfo(np.int32).max
 
 
 def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool = True) -> sp.csr_matrix:
     """Check a matrix and return it as canonical float32 CSR.
 
-    Canonical means: indices in range, sorted within each row, no duplicates (they are summed), 32-bit
-    indices. Input that is canonical already is wrapped, not copied.
+    Canonical means: 32-bit indices, in range and sorted within each row, without duplicates (they are summed).
+    Canonical input is not copied.
 
     Parameters
     ----------
     X
         Any scipy sparse matrix or array, a two-dimensional ndarray, or a list of lists.
     name
-        What messages call it.
+        Name in messages.
     n_features
-        The number of columns it must have.
+        Required number of columns.
     finite
         Refuse NaN and infinity.
 
     Returns
     -------
     scipy.sparse.csr_matrix
-        Its ``indptr`` has the type of ``indices``, as scipy wants it; kernels take :func:`triplet`.
+        Kernels take its :func:`triplet`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool 
 
 
 def stored(table: np.ndarray) -> sp.csr_matrix:
-    """Return a dense table as CSR, without the lists of rows and columns that scipy would make first.
+    """Return a dense array as CSR, with less memory than scipy, which would create a COO matrix first.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def stored(table: np.ndarray) -> sp.csr_matrix:
     """
     n, d = table.shape
     has_zeros = bool((table == 0).any())
-    values = table.flatten() if has_zeros else table.ravel()  # a copy, where entries will be taken out
+    values = table.flatten() if has_zeros else table.ravel()  # a copy if entries are removed
     columns, ptr = np.tile(np.arange(d, dtype=np.int32), n), np.arange(n + 1) * d
     csr = sp.csr_matrix((values, columns, ptr), shape=(n, d))
     if has_zeros:
@@ -80,7 +80,7 @@ def stored(table: np.ndarray) -> sp.csr_matrix:
 
 
 def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what kernels take: ``(indptr int64, indices int32, data float32)``, each contiguous."""
+    """Return the arguments of kernels: ``(indptr int64, indices int32, data float32)``, each contiguous."""
     return (
         np.ascontiguousarray(csr.indptr, dtype=np.int64),
         np.ascontiguousarray(csr.indices, dtype=np.int32),
@@ -89,10 +89,10 @@ def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
-    """Scale each row to length one; rows without values stay as they are.
+    """Scale each row to unit length; rows without values are unchanged.
 
-    The result shares ``indices`` and ``indptr`` with its argument, which is returned as it is if all its rows
-    have length one already (within 1e-6).
+    The result shares ``indices`` and ``indptr`` with the argument, which is returned itself if all its rows have unit
+    length (within 1e-6).
     """
     n_rows = csr.shape[0]
     cuts = np.linspace(0, n_rows, min(max(1, n_rows // 256), 8 * threads) + 1).astype(np.int64)
@@ -113,7 +113,7 @@ def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
 
 
 def check_rows_match(X: Any, Y: Any, x_name: str = "X", y_name: str = "Y") -> None:
-    """Refuse inputs and targets of different length; either may be a matrix or a sequence."""
+    """Refuse inputs and targets with different numbers of rows; each is a matrix or a sequence."""
     n_x, n_y = n_rows_of(X), n_rows_of(Y)
     if n_x != n_y:
         raise BadInput(f"{y_name} has {n_y} rows but {x_name} has {n_x}; pass one label row per text")
@@ -125,12 +125,12 @@ def n_rows_of(rows: Any) -> int:
 
 
 def wrap(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """Make a matrix around the arrays without copying them."""
+    """Return a matrix of these arrays without copying them."""
     return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
 
 
 def refuse_masked(X: Any, name: str) -> None:
-    """Refuse an array whose mask would be lost."""
+    """Refuse an array with masked entries."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
         raise BadInput(f"{name} has masked entries, which would be read as if they were not; pass {name}.filled(0)")
 
@@ -163,7 +163,7 @@ def _from_sparse(X: Any, name: str) -> sp.csr_matrix:
 
 
 def _converted(X: Any, name: str) -> Any:
-    """Convert another sparse format, after checks that keep scipy's compiled code within its arrays."""
+    """Convert another sparse format to CSR, after checks against out-of-bounds access in scipy."""
     try:
         if X.format == "csc":
             _check_compressed(X, X.shape[1], X.shape[0], name)
@@ -182,7 +182,7 @@ def _converted(X: Any, name: str) -> Any:
 
 
 def _check_compressed(X: Any, n_major: int, n_minor: int, name: str) -> None:
-    """Check the three arrays of a CSR (or, with the axes exchanged, CSC) matrix."""
+    """Check the three arrays of a CSR matrix, or of a CSC matrix with the axes exchanged."""
     for part in ("data", "indices", "indptr"):
         array = getattr(X, part)
         if not isinstance(array, np.ndarray) or array.ndim != 1:
@@ -218,7 +218,7 @@ def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "biufO":
         raise BadInput(f"{name} must hold numbers, but holds {array.dtype}; pass texts as a list of str")
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf and is named later
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow gives inf, which is refused later
             return array.astype(np.float32, copy=False)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadInput(f"{name} must hold numbers: {error}") from error

@@ -1,7 +1,4 @@
-"""Texts as token numbers: cut once, kept flat, served in batches of equal length.
-
-Knows nothing about torch or about what a token means.
-"""
+"""Tokenise texts, and batch them by length."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ import numpy as np
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
 
-_AT_A_TIME = 4_096  # texts handed to the tokenizer in one call
-_CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
+_AT_A_TIME = 4_096  # texts per call of the tokenizer
+_CHARACTERS = 6  # per token, to which long texts are truncated before tokenisation; tokens have fewer on average
 _POOLED = 50  # batches that are sorted by length together
 
 
@@ -43,7 +40,7 @@ class Tokens:
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
-        """Put lists of numbers one after the other."""
+        """Concatenate lists of token ids."""
         ptr = np.zeros(len(lists) + 1, np.int64)
         np.cumsum([len(ids) for ids in lists], out=ptr[1:])
         parts = [np.array(ids, np.int32) for ids in lists]
@@ -51,17 +48,16 @@ class Tokens:
 
 
 def set_limit(tokenizer: Any, limit: int) -> None:
-    """Let a tokenizer cut texts after ``limit`` tokens; once, for not while others are using it."""
+    """Make a tokenizer truncate texts to ``limit`` tokens; not while other threads use it."""
     tokenizer.enable_truncation(limit)
     tokenizer.no_padding()
 
 
 def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Progress = silent) -> Tokens:
-    """Cut texts into at most ``limit`` tokens each.
+    """Return at most ``limit`` tokens of each text.
 
-    ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told it the limit.
-    Reading a long text to its end only to throw most of it away is what takes the time, so the tokenizer first sees
-    its beginning, and the whole text only if that was too little.
+    ``tokenizer`` is one of the package ``tokenizers``, prepared by ``set_limit``. Long texts are truncated before they
+    are tokenised, which saves most of the time, and tokenised in full only if that gave too few tokens.
     """
     parts: list[Tokens] = []
     for first in range(0, len(texts), _AT_A_TIME):
@@ -80,7 +76,7 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
 
 
 def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Return the token numbers of some texts; half a character, which no tokenizer reads, becomes a question mark."""
+    """Return the token ids of texts; unpaired surrogates, which tokenizers refuse, are replaced by '?'."""
     try:
         found = tokenizer.encode_batch_fast(texts)
     except TypeError:
@@ -89,7 +85,7 @@ def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _beginning(text: str, size: int) -> str:
-    """Cut a text between two words; one without spaces stays whole."""
+    """Truncate a text at a space before ``size`` characters; a text without spaces is not truncated."""
     if len(text) <= size:
         return text
     cut = text.rfind(" ", 0, size)
@@ -97,7 +93,7 @@ def _beginning(text: str, size: int) -> str:
 
 
 def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield every text once, in batches whose texts have about the same length, in random order."""
+    """Yield every text once, in random batches of texts of similar length."""
     order = rng.permutation(len(lengths))
     for first in range(0, len(order), size * _POOLED):
         pooled = order[first : first + size * _POOLED]
@@ -108,15 +104,15 @@ def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -
 
 
 def endless_batches(lengths: np.ndarray, size: int, *seed: int) -> Iterator[np.ndarray]:
-    """Yield training batches of one epoch after the other, each in an order of its own."""
+    """Yield the training batches of successive epochs, each with its own order."""
     for epoch in count():
         yield from training_batches(lengths, size, np.random.default_rng((*seed, epoch)))
 
 
 def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield all texts from short to long, in batches that padded hold at most ``budget`` tokens.
+    """Yield all texts from short to long, in batches of at most ``budget`` tokens with padding.
 
-    ``widths`` is what each text is padded to where it is the longest, its length if not given.
+    A batch is padded to the ``widths`` of its longest text, by default the length of that.
 
     Examples
     --------
@@ -130,7 +126,7 @@ def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None
     first = 0
     while first < len(order):
         ahead = wide[first : first + max(budget, 1)]
-        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of a batch that ends here
+        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of batches that end here
         last = first + max(1, int(np.searchsorted(held, budget, side="right")))
         yield order[first:last]
         first = last
