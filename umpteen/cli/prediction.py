@@ -1,6 +1,6 @@
-"""``umpteen predict``: texts come in as lines or rows, answers go out block by block.
+"""``umpteen predict``: read texts or feature rows and print predictions block by block.
 
-A block is whatever has arrived, so somebody typing gets an answer per line and a fast pipe full blocks.
+A block of standard input is what has arrived: a line in a terminal, many lines of a fast pipe.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from umpteen.data.tables import is_json_row, json_rows
 from umpteen.data.xmc import NO_TEXTS, load_npz
 from umpteen.errors import BadInput, nearest
 
-_BLOCK = 4096  # texts answered at a time, at most
-_SHOWN = 60  # characters of a text that a terminal shows
+_BLOCK = 4096  # maximum number of texts predicted at a time
+_SHOWN = 60  # characters of a text shown in a terminal
 _FEATURE_FILES = (".npz", ".svm", ".svmlight", ".libsvm")
 
-Block = tuple[list[str], Any]  # what to call the rows, and the rows: texts or features
+Block = tuple[list[str], Any]  # names of the rows, and the rows: texts or features
 
 
 def predict(
@@ -41,7 +41,7 @@ def predict(
 ) -> None:
     """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
 
-    With ``threshold``, those that score less are left out.
+    Labels with a score below ``threshold`` are not printed.
     """
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
@@ -63,10 +63,10 @@ def predict(
 
 
 def text_blocks(model: Any, source: str) -> Iterator[Block]:
-    """Walk the texts of a file, of a folder's test split or of standard input."""
+    """Yield the texts of a file, of the test split of a folder or of standard input."""
     if source == "-":
         if sys.stdin is None:
-            raise BadInput("texts are to come from standard input, but that is closed; name a file, or pipe texts in")
+            raise BadInput("texts are read from standard input, but that is closed; name a file, or pipe texts in")
         blocks = typed_texts(sys.stdin.buffer)
     else:
         if Path(source).suffix in _FEATURE_FILES:
@@ -77,7 +77,7 @@ def text_blocks(model: Any, source: str) -> Iterator[Block]:
 
 
 def feature_blocks(model: Any, source: str) -> Iterator[Block]:
-    """Walk the feature rows of a file or of a folder's test split."""
+    """Yield the feature rows of a file or of the test split of a folder."""
     X = _read_features(source, model.n_features_in_)
     for start in range(0, X.shape[0], _BLOCK):
         block = X[start : start + _BLOCK]
@@ -98,13 +98,13 @@ def typed_texts(stream: BinaryIO) -> Iterator[list[str]]:
 
 
 def read_allowed(path: Path, labels: Labels) -> list[int]:
-    """Read which labels may be predicted: one key or name a line; returns their ids."""
+    """Read the labels that may be predicted, one key or name per line; return their ids."""
     lines = enumerate(stream_texts(path), start=1)
-    wanted = {number: label for number, line in lines if (label := line.strip())}
-    if not wanted:
+    allowed = {number: label for number, line in lines if (label := line.strip())}
+    if not allowed:
         raise BadInput(f"{path} names no label; write one a line")
-    found = labels.encode([[label] for label in wanted.values()], unknown="ignore")
-    for (number, label), count in zip(wanted.items(), found.getnnz(axis=1), strict=True):
+    found = labels.encode([[label] for label in allowed.values()], unknown="ignore")
+    for (number, label), count in zip(allowed.items(), found.getnnz(axis=1), strict=True):
         if not count:
             hint = nearest(label, labels.keys(range(min(len(labels), 10_000))))
             raise BadInput(f"{path}:{number}: {label!r} is none of the {len(labels)} labels of the model{hint}")
@@ -123,7 +123,7 @@ def _read_features(source: str, n_features: int) -> Any:
         return load_npz(Path(source))
     try:
         dataset = read(source, "test", n_features=n_features)
-    except BadInput as error:  # in training the file might have been put elsewhere
+    except BadInput as error:  # the hint about texts applies to training only
         raise BadInput(str(error).replace(NO_TEXTS, "; the model was trained on feature rows, not texts")) from error
     if dataset.X is None:
         raise BadInput(f"the model was trained on feature rows, but {source} holds texts; pass rows of features")
