@@ -1,7 +1,6 @@
-"""Scorers of the finest resolution that an encoder was fine-tuned on, kept for prediction.
+"""Classifiers of the labels that were fine-tuned with an encoder; their scores are merged with those of the ranker.
 
-They were trained together with the encoder and see nothing but its embedding; beside the ranker they are a second
-opinion. Plain numpy: the product of a few embeddings with some ten thousand classifiers is nothing beside the encoder.
+Plain numpy is fast enough, for the encoder takes most of the time.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ import scipy.sparse as sp
 
 from umpteen.shortlist import TopK
 
-_AT_A_TIME = 16_000_000  # scores in memory at a time
+_AT_A_TIME = 16_000_000  # maximum number of scores in memory
 
 
 @dataclass(frozen=True)
 class DenseHead:
-    """One classifier per label over embeddings of length one."""
+    """One classifier per label for embeddings of unit length."""
 
     weight: np.ndarray  # (labels, d) float32
     bias: np.ndarray  # (labels,) float32
-    post: str  # what turns a margin into a score: l2-hinge or sigmoid
+    post: str  # function from margins to scores: l2-hinge or sigmoid
 
     @classmethod
     def rounded(cls, weight: np.ndarray, bias: np.ndarray, post: str) -> DenseHead:
-        """Round weights as they will be stored, so that a model predicts the same before and after."""
+        """Return a head with weights rounded to the stored precision."""
         return cls(weight.astype(np.float16).astype(np.float32), bias, post)
 
     def topk(self, E: np.ndarray, k: int, allowed: np.ndarray | None = None) -> TopK:
-        """Return the k best labels of each embedding, of those with these numbers if any are named."""
+        """Return the k best labels of each embedding, of the ``allowed`` label numbers if given."""
         weight, bias = (self.weight, self.bias) if allowed is None else (self.weight[allowed], self.bias[allowed])
         k = min(k, len(bias))
         labels, scores = np.empty((len(E), k), np.int32), np.empty((len(E), k), np.float32)
@@ -45,7 +44,7 @@ class DenseHead:
         return TopK(labels if allowed is None else np.asarray(allowed, np.int32)[labels], scores)
 
     def score_labels(self, E: np.ndarray, pairs: sp.csr_matrix) -> np.ndarray:
-        """Score the stored entries of ``pairs``, in their order."""
+        """Return the scores of the stored entries of ``pairs`` (rows, labels)."""
         rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
         out, step = np.empty(pairs.nnz, np.float32), max(1, _AT_A_TIME // self.weight.shape[1])
         for first in range(0, pairs.nnz, step):
@@ -56,7 +55,7 @@ class DenseHead:
         return out
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays to be stored; half precision is plenty."""
+        """Return the arrays to be stored, with weights in half precision."""
         return {"weight": self.weight.astype(np.float16), "bias": self.bias}
 
     def _scores(self, margins: np.ndarray) -> np.ndarray:
