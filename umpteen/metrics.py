@@ -257,8 +257,10 @@ class Metrics:
         k = max(self.ks)
         if top.k < min(k, n_labels):
             raise BadInput(f"P@{k} needs {k} predictions a row but TopK holds {top.k}; call topk(k={k})")
-        row = rank.first_repeat(top.labels, top.k if self.threshold is not None else k)
-        if row >= 0:
+        ranked = np.sort(top.labels[:, : k if self.threshold is None else top.k], axis=1)
+        has_repeats = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)).any(axis=1)
+        if has_repeats.any():
+            row = int(np.argmax(has_repeats))
             raise BadInput(f"the labels of a text must differ, but row {row} of the predictions repeats one")
 
 

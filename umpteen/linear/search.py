@@ -75,13 +75,7 @@ class LinearTree:
         return len(self.arrays["codes"])
 
     def topk(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        beam: int | None = None,
-        allowed: np.ndarray | None = None,
-        threads: int = 1,
+        self, rows: Rows, k: int, *, beam: int | None = None, allowed: np.ndarray | None = None, threads: int = 1
     ) -> TopK:
         """Return the k best nodes of the last level."""
         if len(rows) > ROWS_AT_ONCE:
