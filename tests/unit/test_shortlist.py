@@ -145,5 +145,5 @@ def test_from_csr_refuses_nan_words_and_bad_k() -> None:
 def test_from_csr_refuses_a_broken_matrix() -> None:
     matrix = csr_matrix(np.eye(3))
     matrix.indices[1] = 7
-    with pytest.raises(BadInput, match="the score matrix has an index 7, outside 0 to 2"):
+    with pytest.raises(BadInput, match="the score matrix is not a well-formed csr matrix"):
         TopK.from_csr(matrix)

@@ -154,57 +154,31 @@ def _from_sparse(X: Any, name: str) -> sp.csr_matrix:
     if X.ndim != 2:
         raise BadInput(f"{name} must have two dimensions, but has shape {X.shape}. Reshape your data")
     _check_width(X.shape[1], name)
-    if X.format != "csr":
-        X = _converted(X, name)
-    _check_compressed(X, X.shape[0], X.shape[1], name)
-    nnz = int(X.indptr[-1])
-    data = _as_float32(X.data[:nnz], name)
-    return wrap(data, X.indices[:nnz].astype(np.int32, copy=False), X.indptr, X.shape)
-
-
-def _converted(X: Any, name: str) -> Any:
-    """Convert another sparse format to CSR, after checks against out-of-bounds access in scipy."""
     try:
-        if X.format == "csc":
-            _check_compressed(X, X.shape[1], X.shape[0], name)
-        elif X.format == "coo":
-            for axis, index in enumerate(X.coords):
-                _check_index_range(index, X.shape[axis], name)
-        elif X.format == "bsr":
-            X.check_format(full_check=True)
-        if X.dtype.kind in "biu":
-            X = X.astype(np.float32)  # scipy sums duplicates in the type it finds: 100 + 100 in int8
-        return X.tocsr()
-    except (ValueError, TypeError, IndexError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{name} is not a well-formed {X.format} matrix: {error}") from error
+        checked = _checked(X)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise BadInput(f"{name} is not a well-formed {X.format} matrix: {error}; rebuild it") from error
+    if checked.format != "csr":
+        if checked.dtype.kind in "biu":
+            checked = checked.astype(np.float32)  # scipy sums duplicates in the type of the matrix: 100 + 100 in int8
+        checked = checked.tocsr()
+    nnz = int(checked.indptr[-1])
+    data, indices = _as_float32(checked.data[:nnz], name), checked.indices[:nnz].astype(np.int32, copy=False)
+    return wrap(data, indices, checked.indptr, checked.shape)
 
 
-def _check_compressed(X: Any, n_major: int, n_minor: int, name: str) -> None:
-    """Check the three arrays of a CSR matrix, or of a CSC matrix with the axes exchanged."""
-    for part in ("data", "indices", "indptr"):
-        array = getattr(X, part)
-        if not isinstance(array, np.ndarray) or array.ndim != 1:
-            raise BadInput(f"{name}.{part} must be a one-dimensional array; rebuild the matrix")
-        if part != "data" and array.dtype.kind not in "iu":
-            raise BadInput(f"{name}.{part} must hold whole numbers, but is {array.dtype}")
-    indptr, n_indices, n_data = X.indptr, len(X.indices), len(X.data)
-    if len(indptr) != n_major + 1:
-        raise BadInput(f"{name}.indptr must have {n_major + 1} entries, but has {len(indptr)}; rebuild it")
-    if n_indices != n_data:
-        raise BadInput(f"{name} has {n_indices} indices but {n_data} values; rebuild it")
-    if indptr[0] != 0 or indptr[-1] > n_data or np.any(indptr[1:] < indptr[:-1]):
-        raise BadInput(f"{name}.indptr must rise from 0 to at most {n_data} stored values; rebuild it")
-    _check_index_range(X.indices[: int(indptr[-1])], n_minor, name)
-
-
-def _check_index_range(indices: np.ndarray, bound: int, name: str) -> None:
-    if not len(indices):
-        return
-    low, high = indices.min(), indices.max()
-    if low < 0 or high >= bound:
-        raise BadInput(f"{name} has an index {low if low < 0 else high}, outside 0 to {bound - 1}")
+def _checked(X: Any) -> Any:
+    """Return a sparse matrix of the same arrays; raise an error if scipy would access them out of bounds."""
+    if X.format == "coo":
+        return sp.coo_matrix((X.data, X.coords), shape=X.shape)  # checks the indices
+    if X.format not in ("csr", "csc", "bsr"):
+        return X
+    if X.indices.dtype.kind not in "iu" or X.indptr.dtype.kind not in "iu":
+        raise ValueError("indices and indptr must be integers")
+    form = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix}[X.format]
+    checked = form((X.data, X.indices, X.indptr), shape=X.shape)
+    checked.check_format(full_check=True)
+    return checked
 
 
 def _check_width(n_columns: int, name: str) -> None:
