@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -64,7 +65,7 @@ def run(
     of each in the progress. After a failure no further task is started.
     """
     results: list[Any] = [None] * n
-    queue = list(range(n)) if order is None else list(order)
+    waiting = deque(range(n) if order is None else order)
     total = n if weights is None else int(sum(weights))
     done = 0
     progress(stage, 0, total)
@@ -75,18 +76,17 @@ def run(
         progress(stage, done, total)
 
     if threads <= 1 or n <= 1:
-        for i in queue:
+        for i in waiting:
             results[i] = task(i)
             finished(i)
-        return results
-
-    _on_threads(task, queue, results, finished, n_threads=min(threads, n), caller_works=progress is silent)
+    else:
+        _run_on_threads(task, waiting, results, finished, n_threads=min(threads, n), caller_works=progress is silent)
     return results
 
 
-def _on_threads(
+def _run_on_threads(
     task: Callable[[int], Any],
-    queue: Sequence[int],
+    waiting: deque[int],
     results: list[Any],
     finished: Callable[[int], None],
     *,
@@ -97,23 +97,20 @@ def _on_threads(
 
     The calling thread either runs tasks too, which saves the start of a thread, or waits and reports progress.
     """
-    waiting: SimpleQueue[int] = SimpleQueue()
     ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
-    stop = threading.Event()
-    for i in queue:
-        waiting.put(i)
+    n_tasks = len(waiting)
 
     def work() -> None:
-        while not stop.is_set():
+        while True:
             try:
-                i = waiting.get_nowait()
-            except Empty:
+                i = waiting.popleft()
+            except IndexError:
                 return
             try:
                 results[i] = task(i)
                 ended.put((i, None))
             except BaseException as error:
-                stop.set()
+                waiting.clear()
                 ended.put((i, error))
 
     workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_threads - caller_works)]
@@ -122,13 +119,13 @@ def _on_threads(
             worker.start()
         if caller_works:
             work()
-        for _ in queue:
+        for _ in range(n_tasks):
             i, error = _get(ended)
             if error is not None:
                 raise error
             finished(i)
     finally:
-        stop.set()
+        waiting.clear()
         for worker in workers:
             if worker.ident is not None:  # the system may have refused to start it
                 worker.join()
@@ -137,7 +134,5 @@ def _on_threads(
 def _get(queue: SimpleQueue[T]) -> T:
     """Wait for the next item; the timeout lets Ctrl-C through on systems where it does not end a wait."""
     while True:
-        try:
+        with suppress(Empty):
             return queue.get(timeout=0.5)
-        except Empty:
-            continue
