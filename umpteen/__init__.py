@@ -3,8 +3,6 @@
 Names are imported on first use, so that ``import umpteen`` is fast.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exceptions. Each also inherits from the builtin that a caller would expect, such as ``ValueError``."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Evaluate a model on a dataset: metrics, prediction time, and the share of labels not seen in training."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

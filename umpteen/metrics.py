@@ -3,8 +3,6 @@
 Propensities follow Jain, Prabhu and Varma (KDD 2016); docs/metrics.md has all formulas.
 """
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Exit codes: 0 success, 1 failure, 2 wrong usage, settings or input, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

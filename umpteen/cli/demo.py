@@ -4,8 +4,6 @@ Both are evaluated, the second one tags three sentences and is saved. Without to
 only.
 """
 
-from __future__ import annotations
-
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path

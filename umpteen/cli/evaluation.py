@@ -1,7 +1,5 @@
 """``umpteen evaluate``: print the metrics of a model on labelled data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

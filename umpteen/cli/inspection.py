@@ -1,7 +1,5 @@
 """``umpteen info``, ``umpteen recipes`` and ``umpteen settings``."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from pathlib import Path
 from typing import Any

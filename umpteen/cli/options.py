@@ -1,7 +1,5 @@
 """Parse settings on the command line: ``--set tree.branching=16``, ``--tree.branching 16`` and JSON files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path

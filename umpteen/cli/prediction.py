@@ -3,8 +3,6 @@
 A block of standard input is what has arrived: a line in a terminal, many lines of a fast pipe.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

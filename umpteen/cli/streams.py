@@ -1,7 +1,5 @@
 """Standard streams that are closed when the command starts, or while it runs."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

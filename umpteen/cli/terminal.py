@@ -1,7 +1,5 @@
 """Output of the commands: results to stdout; notes, progress and errors to stderr."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

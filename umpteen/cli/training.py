@@ -1,7 +1,5 @@
 """``umpteen train``: read data, estimate the cost, fit and save a model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of all recipes: frozen dataclasses whose fields have a default, a description and a range."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from umpteen.config.checked import describe, difference, from_dict, to_dict, update

@@ -3,8 +3,6 @@
 The command line, ``set_params``, the JSON files and the docs are all generated from these classes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

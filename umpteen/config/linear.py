@@ -1,7 +1,5 @@
 """Settings of the linear recipes: tf-idf, label tree, classifiers, search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rename the settings, and the arrays of networks, of earlier model formats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Datasets: texts or feature rows, targets, and the names of the labels."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 from umpteen.data.dataset import Dataset

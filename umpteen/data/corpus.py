@@ -1,7 +1,5 @@
 """Texts with labels that are read on demand, and the ways in which files write the labels of a text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

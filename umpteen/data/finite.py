@@ -1,7 +1,5 @@
 """Check that arrays are finite, without copies."""
 
-from __future__ import annotations
-
 import numpy as np
 
 _LARGEST = 1e18  # squares and sums of larger numbers may overflow single precision

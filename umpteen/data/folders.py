@@ -1,7 +1,5 @@
 """Read texts and labels from line-aligned files, from the TSV of Annif, and from one file per document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path

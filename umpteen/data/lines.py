@@ -4,8 +4,6 @@ Lines end with ``\\n`` or ``\\r\\n``, not with a single ``\\r`` or other separat
 Only in a file without any ``\\n`` do lines end with ``\\r``.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

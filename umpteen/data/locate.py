@@ -1,7 +1,5 @@
 """Locate an encoder: a folder, a name on the model hub, or the alias ``minilm``."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ Kernels can iterate over the result of ``as_csr`` without bounds checks. It may 
 never changed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Labels are a list, or a string that is split later; a string that begins with ``[`` is a JSON list.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

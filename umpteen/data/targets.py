@@ -3,8 +3,6 @@
 ``predict`` returns labels in the form of the targets that ``fit`` was given.
 """
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

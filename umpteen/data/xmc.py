@@ -5,8 +5,6 @@ A line is ``label,label feature:value feature:value``; labels are column numbers
 not shifted.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Kernels release the GIL, so plain threads use all cores. They survive ``fork`` and share no global thread pool.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

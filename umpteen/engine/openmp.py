@@ -4,8 +4,6 @@ torch computes on OpenMP threads, which spin between two loops by default. That 
 slows down other processes on busy ones. The OpenMP library reads the environment once, when torch loads it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -3,8 +3,6 @@
 ``lazy.solve``, ``lazy.score`` and so on import their module, and with it numba, on first use.
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

@@ -7,8 +7,6 @@ depend on it: kernels that it does not send are compiled here.
 ``UMPTEEN_COMPILE_AHEAD=0`` in the environment switches it off. This module does not load numba.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import logging

@@ -4,8 +4,6 @@ numba compiles ``np.empty`` as a separate function for every type, which took a 
 emits the same instructions into the kernel.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import types

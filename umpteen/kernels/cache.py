@@ -7,8 +7,6 @@ A file holds one kernel for one signature: a digest of the source, a digest of t
 does not match, the kernel is compiled again and the file is replaced.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import logging

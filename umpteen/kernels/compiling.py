@@ -1,7 +1,5 @@
 """Callbacks and log messages about the compilation of kernels. Does not load numba."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -4,8 +4,6 @@ On short rows most of a step is not the product with the weights but the arithme
 would go through memory seven times; as LLVM vectors it stays in registers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

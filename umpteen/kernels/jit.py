@@ -1,7 +1,5 @@
 """Decorators that compile kernels: lazily, cached on disk, without the GIL and without threads of numba."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -9,8 +9,6 @@ They are written as LLVM vectors: in a plain loop LLVM does not know that ``out`
 sums in memory, which takes 5.6 ns per feature instead of 0.7–1.5. A vector is one AVX-512 register or two of AVX.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -1,7 +1,5 @@
 """Check the arrays of linear classifiers from an untrusted file: kernels do not check bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

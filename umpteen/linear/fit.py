@@ -4,8 +4,6 @@ The children of a parent, a chunk, are trained together on the rows that have th
 parent is predicted (man), or both (eqs. 7–8). Chunks are independent and run on threads, within a bound of memory.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

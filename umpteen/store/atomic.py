@@ -1,7 +1,5 @@
 """Atomic writes (temporary name, fsync, rename) and locks of folders."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterable, Iterator

@@ -8,8 +8,6 @@ Runs with other data or settings have other marks, so they may share a folder: e
 files in its own journal. A folder is removed if it was created for stages and is empty otherwise.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -8,8 +8,6 @@ The journal is flushed to disk before the files are written. Lines are only appe
 last one, whose file has not been written yet.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Label names as text: one name per line, escaped."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

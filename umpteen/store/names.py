@@ -3,8 +3,6 @@
 Only regular files inside the folder are opened; links that lead out of it are refused. The folder itself may be a link.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

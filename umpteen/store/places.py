@@ -1,7 +1,5 @@
 """Check folders for models and checkpoints: before training begins, and again before they are written."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator

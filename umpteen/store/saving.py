@@ -6,8 +6,6 @@ beside the old ones, flushes them to disk, replaces ``config.json``, and then re
 by the journal. During a save both models are on the disk.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

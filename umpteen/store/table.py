@@ -4,8 +4,6 @@ weights.safetensors     is stored as  weights-<digest>.safetensors
 encoder/config.json     is stored as  encoder-<digest>/config.json, with one digest for all files of the folder
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The reader checks the whole header. It maps the file, while the numpy reader of the safetensors package copies it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Label vectors from the texts of a label, from its name, or both."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 
