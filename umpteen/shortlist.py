@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from umpteen.data.sparse import as_csr, triplet
+from umpteen.data.sparse import as_csr, pointers, triplet
 from umpteen.errors import BadInput
 from umpteen.kernels.rank import keep_top, merge_rows
 
@@ -100,8 +100,7 @@ class TopK:
                 f"{n_labels}; pass the number of columns of Y"
             )
         filled = self.labels >= 0
-        indptr = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(filled.sum(axis=1), out=indptr[1:])
+        indptr = pointers(filled.sum(axis=1))
         matrix = csr_matrix((self.scores[filled], self.labels[filled], indptr), shape=(len(self), n_labels))
         matrix.sort_indices()
         return matrix

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import wrap
+from umpteen.data.sparse import pointers, wrap
 from umpteen.errors import BadInput, nearest
 
 _SEVERAL = -2  # in place of an id: several labels share the name
@@ -273,8 +273,7 @@ def _to_csr(ids: np.ndarray, lengths: np.ndarray, n_labels: int) -> sp.csr_matri
         rows = np.repeat(np.arange(len(lengths)), lengths)
         lengths = np.bincount(rows[known], minlength=len(lengths))
         ids = ids[known]
-    indptr = np.concatenate(([0], np.cumsum(lengths)))
-    Y = wrap(np.ones(len(ids), dtype=np.float32), ids.astype(np.int32), indptr, (len(lengths), n_labels))
+    Y = wrap(np.ones(len(ids), dtype=np.float32), ids.astype(np.int32), pointers(lengths), (len(lengths), n_labels))
     Y.sum_duplicates()
     Y.data[:] = 1.0
     return Y

@@ -86,6 +86,19 @@ def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
+def pointers(lengths: Any) -> np.ndarray:
+    """Return where slices of these lengths start, and where the last one ends, as int64.
+
+    Examples
+    --------
+    >>> pointers([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return ends
+
+
 def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
     """Scale each row to unit length; rows without values are unchanged.
 

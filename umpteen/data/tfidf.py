@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 
 from umpteen.config import TfidfConfig
 from umpteen.data.finite import is_finite
+from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile, NotFitted
@@ -164,15 +165,13 @@ class Tfidf:
         # The order of UTF-8 bytes is that of code points, which is how Python sorts strings.
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         keys = counted.keys[order]
-        offsets = np.zeros(keys.size + 1, np.int64)
-        np.cumsum([len(names[column]) for column in order], out=offsets[1:])
         self._learn(
             {
                 "keys": keys,
                 "slots": make_slots(keys),
                 "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
                 "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
-                "term_offsets": offsets,
+                "term_offsets": pointers([len(names[column]) for column in order]),
             }
         )
 
@@ -202,7 +201,7 @@ def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
 
 def _stack(parts: list[Rows], n_features: int) -> csr_matrix:
     """Concatenate blocks of rows, and free each as soon as it is copied."""
-    indptr = np.concatenate([[0], *(np.diff(part[0]) for part in parts)]).astype(np.int64).cumsum()
+    indptr = pointers(np.concatenate([np.empty(0, np.int64), *(np.diff(part[0]) for part in parts)]))
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     end = indptr[-1]
     while parts:

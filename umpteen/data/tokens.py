@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
 
@@ -35,16 +36,14 @@ class Tokens:
     def take(self, rows: np.ndarray) -> Tokens:
         """Return the tokens of some texts."""
         sizes = self.lengths[rows]
-        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        ptr = pointers(sizes)
         return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
         """Concatenate lists of token ids."""
-        ptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(ids) for ids in lists], out=ptr[1:])
         parts = [np.array(ids, np.int32) for ids in lists]
-        return cls(ptr, np.concatenate(parts) if parts else np.empty(0, np.int32))
+        return cls(pointers([len(ids) for ids in lists]), np.concatenate([np.empty(0, np.int32), *parts]))
 
 
 def set_limit(tokenizer: Any, limit: int) -> None:
@@ -70,9 +69,8 @@ def tokenize(texts: Sequence[str], tokenizer: Any, limit: int, *, progress: Prog
             found[i] = ids
         parts.append(Tokens.of(found))
     progress("tokens", len(texts), len(texts))
-    sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
-    ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
-    return Tokens(np.cumsum(sizes), ids)
+    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+    return Tokens(pointers(lengths), np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]))
 
 
 def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config import TfidfConfig
+from umpteen.data.sparse import pointers
 from umpteen.engine import Progress, run
 from umpteen.errors import BadInput
 from umpteen.kernels import text as text_kernels
@@ -81,9 +82,7 @@ def character_tables() -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 def encode(texts: list[str], lowercase: bool) -> Block:
     """Encode texts as one block."""
     pieces = [as_bytes(text, lowercase) for text in texts]
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-    return Block(np.frombuffer(b"".join(pieces), np.uint8), offsets)
+    return Block(np.frombuffer(b"".join(pieces), np.uint8), pointers([len(piece) for piece in pieces]))
 
 
 def as_text(text: Any, row: int) -> str:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from umpteen.data.labels import Labels
 from umpteen.data.lines import line_blocks, open_bytes
-from umpteen.data.sparse import as_csr, wrap
+from umpteen.data.sparse import as_csr, pointers, wrap
 from umpteen.errors import BadInput
 
 BLOCK = 1 << 24  # bytes parsed at a time
@@ -201,8 +201,7 @@ def _matrices(
 
 
 def _csr(values: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_columns: int) -> sp.csr_matrix:
-    indptr = np.concatenate(([0], np.cumsum(counts)))
-    return as_csr(wrap(values, indices, indptr, (len(counts), n_columns)), finite=False)
+    return as_csr(wrap(values, indices, pointers(counts), (len(counts), n_columns)), finite=False)
 
 
 def _fit_width(X: sp.csr_matrix, n_features: int) -> sp.csr_matrix:

@@ -46,10 +46,7 @@ def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, star
         values = np.empty(n_touched, np.float32)
         for t in range(n_touched):
             values[t] = abs(scratch[touched[t]])
-        cut = nth_largest(values, n_touched, keep - 1)
-        n_ties = keep
-        for t in range(n_touched):
-            n_ties -= values[t] > cut
+        cut, n_ties = _cut(values, n_touched, keep)
     count = 0
     total = 0.0
     for t in range(n_touched):
@@ -68,6 +65,16 @@ def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, star
         for k in range(start, start + count):
             out_data[k] *= scale
     return count
+
+
+@inner
+def _cut(values, n, keep):
+    """Return the smallest of the ``keep`` largest values, and how many of its ties are among them; reorders values."""
+    cut = nth_largest(values, n, keep - 1)
+    n_ties = keep
+    for i in range(n):
+        n_ties -= values[i] > cut
+    return cut, n_ties
 
 
 @jit
@@ -140,10 +147,7 @@ def _take_largest(scores, n_left, spare, side):
     n = len(scores)
     for i in range(n):
         spare[i] = scores[i]
-    cut = nth_largest(spare, n, n_left - 1)
-    n_ties = n_left
-    for i in range(n):
-        n_ties -= scores[i] > cut
+    cut, n_ties = _cut(spare, n, n_left)
     changed = 0
     for i in range(n):
         is_left = scores[i] > cut

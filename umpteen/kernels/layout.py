@@ -53,43 +53,31 @@ def split_runs(ptr, nodes, parent_of, starts, run_ptr, run_chunk, run_last, loca
 
 
 @jit
-def count_by_chunk(ptr, run_ptr, run_chunk, run_last, local, n_groups, n_features_out, n_entries_out):
-    """Count the features of every chunk, and the entries of every (chunk, group of lanes)."""
-    for f in range(len(ptr) - 1):
-        at = ptr[f]
-        for r in range(run_ptr[f], run_ptr[f + 1]):
-            chunk = np.int64(run_chunk[r])
-            n_features_out[chunk] += 1
-            end = at + run_last[r] + 1
-            for k in range(at, end):
-                n_entries_out[chunk * n_groups + local[k] // LANES] += 1
-            at = end
-
-
-@jit
 def by_chunk(
-    ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, first_feature,
-    features, cells_out, codes_out,
-):  # fmt: skip
+    ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, features, cells_out, codes_out
+):
     """Sort weights by chunk and, within a chunk, by group of lanes.
 
     A chunk has a list of its features; an entry is a code and its cell in a table (features of the chunk, LANES).
-    ``feature_at`` and ``entry_at`` are the first free positions and are advanced.
+    ``feature_at`` and ``entry_at`` are the first free positions and are advanced; with an empty ``features`` nothing
+    else is done, which counts from zero.
     """
+    first_feature, fill = feature_at.copy(), len(features) > 0
     for f in range(len(ptr) - 1):
         at = ptr[f]
         for r in range(run_ptr[f], run_ptr[f + 1]):
             chunk = np.int64(run_chunk[r])
             row = feature_at[chunk] - first_feature[chunk]
-            features[feature_at[chunk]] = f
+            if fill:
+                features[feature_at[chunk]] = f
             feature_at[chunk] += 1
             end = at + run_last[r] + 1
             for k in range(at, end):
                 key = chunk * n_groups + local[k] // LANES
-                to = entry_at[key]
+                if fill:
+                    cells_out[entry_at[key]] = row * LANES + local[k] % LANES
+                    codes_out[entry_at[key]] = codes[k]
                 entry_at[key] += 1
-                cells_out[to] = row * LANES + local[k] % LANES
-                codes_out[to] = codes[k]
             at = end
 
 

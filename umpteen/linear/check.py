@@ -9,6 +9,7 @@ from umpteen.engine import n_threads, run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 from umpteen.linear.dense import DenseHead
+from umpteen.linear.pack import describe_levels
 from umpteen.tree import LabelTree
 
 _KINDS = {
@@ -54,15 +55,7 @@ def _check_levels(arrays: Mapping[str, np.ndarray], tree: LabelTree) -> None:
     whole = meta[:, score.WHOLE]
     if not np.isin(whole, (0, 1)).all():
         raise BadInput("'meta' names a layout of a level that does not exist")
-    expected = np.empty_like(meta)
-    expected[:, score.WHOLE] = whole
-    expected[:, score.NODES] = tree.sizes
-    expected[:, score.PARENTS] = [len(starts) - 1 for starts in tree.starts]
-    expected[:, score.NODE_AT] = np.cumsum([0, *tree.sizes[:-1]])
-    expected[:, score.PARENT_AT] = np.cumsum([0, *(len(starts) for starts in tree.starts[:-1])])
-    expected[:, score.RUN_ROW] = np.cumsum(whole == 0) - 1
-    expected[:, score.WIDEST] = tree.most_children
-    if not np.array_equal(meta, expected):
+    if not np.array_equal(meta, describe_levels(tree, whole)):
         raise BadInput("'meta' does not describe the levels of its tree")
     if not np.array_equal(arrays["children"], np.concatenate(tree.starts)):
         raise BadInput("'children' does not list the children of its tree")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from umpteen.data.sparse import pointers
 from umpteen.engine import Pool, run
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES, lazy
@@ -37,21 +38,12 @@ def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, th
     parts: list[_Packed] = run(
         lambda i: _pack_level(levels[i], tree, i, n_features, coder), len(levels), threads=threads
     )
-    meta = np.zeros((len(levels), lazy.score.N_META), np.int64)
-    ptrs, run_ptrs = [], []
-    n_entries = n_runs = node_at = parent_at = 0
-    for number, (part, starts) in enumerate(zip(parts, tree.starts, strict=False)):
-        n_nodes, n_parents, widest = int(starts[-1]), len(starts) - 1, int(np.diff(starts).max(initial=0))
-        if part.run_ptr is not None:
-            run_ptrs.append(part.run_ptr + n_runs)
-            n_runs += len(part.run_chunk)
-        ptrs.append(part.ptr + n_entries)
-        meta[number] = (part.run_ptr is None, n_nodes, n_parents, node_at, parent_at, len(run_ptrs) - 1, widest)
-        n_entries += len(part.codes)
-        node_at += n_nodes
-        parent_at += n_parents + 1
+    ptrs = [part.ptr + first for part, first in zip(parts, pointers([len(part.codes) for part in parts]), strict=False)]
+    in_runs = [part for part in parts if part.run_ptr is not None]
+    n_runs = pointers([len(part.run_chunk) for part in in_runs])
+    run_ptrs = [part.run_ptr + first for part, first in zip(in_runs, n_runs, strict=False)]
     return {
-        "meta": meta,
+        "meta": describe_levels(tree, np.array([part.run_ptr is None for part in parts])),
         "children": np.concatenate(tree.starts[: len(levels)]).astype(np.int32),
         "bias": np.concatenate([level.bias for level in levels]).astype(np.float32),
         "ptr": _narrow(np.stack(ptrs), signed=True),
@@ -62,6 +54,21 @@ def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, th
         "codes": np.concatenate([part.codes for part in parts]),
         "table": coder.table,
     }
+
+
+def describe_levels(tree: LabelTree, whole: np.ndarray) -> np.ndarray:
+    """Return ``meta`` of ``kernels.score`` for the first levels of a tree; ``whole`` is the layout of each."""
+    n, score = len(whole), lazy.score
+    n_starts = [len(starts) for starts in tree.starts[:n]]
+    meta = np.empty((n, score.N_META), np.int64)
+    meta[:, score.WHOLE] = whole
+    meta[:, score.NODES] = tree.sizes[:n]
+    meta[:, score.PARENTS] = np.subtract(n_starts, 1)
+    meta[:, score.NODE_AT] = pointers(tree.sizes[:n])[:-1]
+    meta[:, score.PARENT_AT] = pointers(n_starts)[:-1]
+    meta[:, score.RUN_ROW] = np.cumsum(whole == 0) - 1
+    meta[:, score.WIDEST] = tree.most_children[:n]
+    return meta
 
 
 class _Packed(NamedTuple):
@@ -164,15 +171,14 @@ class Chunks:
             run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
             runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"])
         n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
-        kernel.count_by_chunk(*runs, n_groups, n_features, n_entries)
-        feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
-        entry_at = np.concatenate([[0], np.cumsum(n_entries)])
+        nothing = np.empty(0, np.int32)
+        kernel.by_chunk(*runs, codes, n_groups, n_features, n_entries, nothing, nothing, codes[:0].copy())
+        feature_ptr, entry_at = pointers(n_features), pointers(n_entries)
         features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
         cells, sorted_codes = np.empty(n, np.int32), np.empty(n, codes.dtype)
         kernel.by_chunk(
-            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
-            features, cells, sorted_codes,
-        )  # fmt: skip
+            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), features, cells, sorted_codes
+        )
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
         most = int(n_features.max(initial=0))
         scratch = Pool(lambda: np.zeros((most, LANES), np.float32))

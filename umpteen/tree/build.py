@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.config import NetworkConfig, TreeConfig
-from umpteen.data.sparse import triplet
+from umpteen.data.sparse import pointers, triplet
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import LANES, lazy
@@ -139,8 +139,8 @@ def build(
         else:
             parts = _split_all(order, bounds, count, _splitter(vectors, config, seed), runner)
         sizes = [part[part > 0] for part in parts]
-        starts.append(np.concatenate([[0], np.cumsum([len(s) for s in sizes])]).astype(np.int32))
-        bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        starts.append(pointers([len(s) for s in sizes]).astype(np.int32))
+        bounds = pointers(np.concatenate(sizes))
     starts.append(bounds.astype(np.int32))
     return LabelTree(order, tuple(starts))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import stored
+from umpteen.data.sparse import pointers, stored
 from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
@@ -20,10 +20,10 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
     labels = Y.T.tocsr()
     member_ptr, members = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
     indptr = X.indptr.astype(np.int64)
-    work = np.concatenate([[0], np.cumsum(np.diff(indptr)[members])])[member_ptr]
+    work = pointers(np.diff(indptr)[members])[member_ptr]
     n_features = X.shape[1]
     most = np.minimum(np.diff(work), min(keep, n_features) if keep else n_features)
-    start = np.concatenate([[0], np.cumsum(most)]).astype(np.int64)
+    start = pointers(most)
     indices, data = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
     cuts = np.searchsorted(work, np.linspace(0, work[-1], _BLOCKS + 1))
     cuts[0], cuts[-1] = 0, len(member_ptr) - 1
@@ -36,7 +36,7 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
         )  # fmt: skip
 
     written = np.concatenate(run(task, _BLOCKS, threads=threads))
-    ptr = np.concatenate([[0], np.cumsum(written)]).astype(np.int64)
+    ptr = pointers(written)
     if ptr[-1] != start[-1]:
         source = np.arange(ptr[-1]) + np.repeat(start[:-1] - ptr[:-1], written)
         indices, data = indices[source], data[source]

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.sparse import pointers
 from umpteen.errors import BadInput
 
 
@@ -69,8 +70,7 @@ class LabelTree:
         if not sizes.any():
             raise BadInput("a label tree needs at least one label, but every group is empty; pass lists of labels")
         order = np.concatenate([np.asarray(group, np.int32) for group in groups if len(group)])
-        inner = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        return cls(order, (np.array([0, len(groups)], np.int32), inner))
+        return cls(order, (np.array([0, len(groups)], np.int32), pointers(sizes).astype(np.int32)))
 
     @classmethod
     def from_parents(cls, label_parent: np.ndarray, *above: np.ndarray) -> LabelTree:
