@@ -111,12 +111,14 @@ def test_imports_point_one_way() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_room_is_in_the_contract() -> None:
+def test_every_package_is_in_the_contract() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     layers = text[text.index("layers = [") :]
     named = set(re.findall(r"umpteen\.(\w+)", layers[: layers.index("]")]))
-    rooms = {path.stem for path in PACKAGE.iterdir() if (path.is_dir() or path.suffix == ".py") and path.stem[0] != "_"}
-    assert rooms == named
+    packages = {
+        path.stem for path in PACKAGE.iterdir() if (path.is_dir() or path.suffix == ".py") and path.stem[0] != "_"
+    }
+    assert packages == named
 
 
 # Public names

@@ -1,49 +1,37 @@
-"""Tag text with labels from a vocabulary of thousands to tens of millions.
+"""Extreme multi-label text classification: tag texts with labels from a vocabulary of thousands to tens of millions.
 
-Names are loaded when they are first used, so ``import umpteen`` costs next to nothing.
+Names are imported on first use, so that ``import umpteen`` is fast.
 """
-
-from __future__ import annotations
 
 import importlib
 from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "XRLinear": "umpteen.models.xrlinear",
-    "Parabel": "umpteen.models.xrlinear",
-    "Bonsai": "umpteen.models.xrlinear",
-    "PLT": "umpteen.models.xrlinear",
-    "DiSMEC": "umpteen.models.xrlinear",
-    "XRTransformer": "umpteen.models.xrtransformer",
-    "XTransformer": "umpteen.models.xrtransformer",
-    "LightXML": "umpteen.models.network",
-    "CascadeXML": "umpteen.models.network",
-    "CascadeDiSMEC": "umpteen.models.network",
-    "FullHead": "umpteen.models.network",
-    "XMLCNN": "umpteen.models.network",
-    "AttentionXML": "umpteen.models.network",
-    "ExtremeText": "umpteen.models.network",
-    "Ensemble": "umpteen.models.ensemble",
-    "load": "umpteen.models",
-    "Dataset": "umpteen.data",
-    "read": "umpteen.data",
-    "load_demo": "umpteen.data",
-    "TopK": "umpteen.shortlist",
-    "Tfidf": "umpteen.data.tfidf",
-    "LabelTree": "umpteen.tree",
-    "evaluate": "umpteen.metrics",
-    "evaluate_model": "umpteen.evaluation",
-}
+_PLACES = {
+    "umpteen.data": ("Dataset", "load_demo", "read"),
+    "umpteen.data.tfidf": ("Tfidf",),
+    "umpteen.evaluation": ("evaluate_model",),
+    "umpteen.metrics": ("evaluate",),
+    "umpteen.models": ("load",),
+    "umpteen.models.ensemble": ("Ensemble",),
+    "umpteen.models.network": (
+        "AttentionXML", "CascadeDiSMEC", "CascadeXML", "ExtremeText", "FullHead", "LightXML", "XMLCNN",
+    ),
+    "umpteen.models.xrlinear": ("Bonsai", "DiSMEC", "PLT", "Parabel", "XRLinear"),
+    "umpteen.models.xrtransformer": ("XRTransformer", "XTransformer"),
+    "umpteen.shortlist": ("TopK",),
+    "umpteen.tree": ("LabelTree",),
+}  # fmt: skip
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
-__all__ = [*sorted(_HOMES), "__version__"]
+__all__ = [*sorted(_MODULES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'umpteen' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

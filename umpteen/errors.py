@@ -1,16 +1,11 @@
-"""What can go wrong, in words: every message states the rule, the value and the remedy.
-
-Each error also inherits the builtin a caller would expect, so ``except ValueError`` keeps working.
-"""
-
-from __future__ import annotations
+"""Exceptions. Each also inherits from the builtin that a caller would expect, such as ``ValueError``."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UmpteenError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base class of all exceptions of this library."""
 
 
 class BadInput(UmpteenError, ValueError):
@@ -22,7 +17,7 @@ class BadConfig(UmpteenError, ValueError):
 
 
 class NotFitted(UmpteenError, ValueError, AttributeError):
-    """A model that was asked to predict before it was trained."""
+    """A model that is used before it is fitted."""
 
 
 class BadModelFile(UmpteenError, ValueError):
@@ -30,7 +25,7 @@ class BadModelFile(UmpteenError, ValueError):
 
 
 class OutOfMemory(UmpteenError, MemoryError):
-    """A device without room; the message names the setting to lower."""
+    """The device is out of memory; the message names the setting to lower."""
 
 
 class MissingExtra(UmpteenError, ImportError):

@@ -1,9 +1,4 @@
-"""Evaluate a model on a dataset: metrics, speed, and the share of labels that training never saw.
-
-Takes any model that ranks labels by ``topk``, and knows nothing about how it was trained.
-"""
-
-from __future__ import annotations
+"""Evaluate a model on a dataset: metrics, prediction time, and the share of labels not seen in training."""
 
 import os
 import time
@@ -22,11 +17,11 @@ _BLOCK = 4096  # rows predicted at a time
 
 
 class Evaluation(NamedTuple):
-    """What ``evaluate_model`` returns.
+    """Result of ``evaluate_model``.
 
-    ``metrics`` are percentages by name, ``seconds`` the time of prediction. ``unseen_labels`` is the percentage of the
-    true labels that no training row had. ``shortlist_recall`` is, for a network with several levels, the percentage of
-    true nodes that each level below the first scores; empty for other models.
+    ``metrics`` are percentages by name, ``seconds`` is the time of prediction. ``unseen_labels`` is the percentage of
+    the true labels that no training row had. ``shortlist_recall`` is, for a network with several levels, the percentage
+    of true nodes that each level below the first scores; empty for other models.
     """
 
     metrics: dict[str, float]
@@ -48,8 +43,8 @@ def evaluate_model(
 ) -> Evaluation:
     """Predict the rows of a dataset block by block and compare with its labels, as ``umpteen evaluate`` does.
 
-    Labels of the dataset are matched with the model's by key, else by name. Labels that the model does not know count
-    as missed.
+    Labels of the dataset are matched with those of the model by key, else by name. Labels unknown to the model count as
+    misses.
 
     Parameters
     ----------
@@ -91,16 +86,16 @@ def evaluate_model(
 
 
 def read_for(model: Any, path: str | os.PathLike[str], split: str = "test") -> Dataset:
-    """Read a split as a model takes it: rows of its width, and labels separated as in its training data."""
+    """Read a split for a model: feature rows of its width, or texts with labels separated as in its training data."""
     if model.takes_texts:
         return read(path, split, labels=model.labels_)
     return read(path, split, n_features=model.n_features_in_)
 
 
 def label_weights(model: Any, n_labels: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
-    """Return the inverse propensities of labels by how many rows of the model's training data have them.
+    """Return the inverse propensities of labels from their counts in the training data of the model.
 
-    Columns beyond the model's are labels without a training row.
+    Columns beyond those of the model are labels without training rows.
     """
     targets = model.targets_
     if targets.counts is None:
@@ -111,9 +106,9 @@ def label_weights(model: Any, n_labels: int, A: float = 0.55, B: float = 1.5) ->
 
 
 def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
-    """Return the share of the labels of these rows that no training row had, in per cent.
+    """Return the percentage of the labels in Y that no training row had.
 
-    The columns begin with those of the model. In a model without counts all labels count as seen.
+    The first columns of Y are those of the model. In a model without counts all labels count as seen.
     """
     seen = np.zeros(Y.shape[1], bool)
     counts = model.targets_.counts
@@ -122,12 +117,12 @@ def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
 
 
 def _inputs(model: Any, dataset: Dataset) -> Any:
-    """Return the texts or the feature rows of a dataset, whichever the model takes."""
+    """Return the texts or the feature rows of a dataset, according to the model."""
     name = dataset.name or "the dataset"
     X = dataset.texts if model.takes_texts else dataset.X
     if X is None:
-        wanted, found = ("texts", "feature rows") if model.takes_texts else ("feature rows", "texts")
-        raise BadInput(f"the model was trained on {wanted}, but {name} holds {found}; pass data of its kind")
+        expected, found = ("texts", "feature rows") if model.takes_texts else ("feature rows", "texts")
+        raise BadInput(f"the model was trained on {expected}, but {name} holds {found}; pass data of its kind")
     if dataset.Y is None or len(dataset) == 0:
         raise BadInput(f"{name} has no labelled rows to evaluate on")
     return X
@@ -136,9 +131,9 @@ def _inputs(model: Any, dataset: Dataset) -> Any:
 def _add_blocks(
     metrics: Metrics, model: Any, X: Any, Y: sp.csr_matrix, k: int, threads: int | None, progress: Progress
 ) -> float:
-    """Predict block by block and add each to the metrics; return the seconds that prediction took."""
+    """Predict block by block and add each to the metrics; return the seconds spent on prediction."""
     n_rows, seconds = Y.shape[0], 0.0
-    model.topk(X[:2], k, threads=threads)  # loading the compiled kernels is no part of the speed
+    model.topk(X[:2], k, threads=threads)  # loading compiled kernels is not timed
     progress("predict", 0, n_rows)
     for start in range(0, n_rows, _BLOCK):
         stop = min(start + _BLOCK, n_rows)

@@ -1,10 +1,7 @@
-"""How good predictions are: P, R, RP, nDCG, PSP, PSnDCG, coverage @k, MRR, micro- and macro-F1.
+"""Metrics of rankings in per cent: P, R, RP, nDCG, PSP, PSnDCG, coverage @k, MRR, micro- and macro-F1.
 
-Sparse, streaming, one pass over the rows; every figure is a percentage. Knows rankings and true labels, not
-where they came from. Propensities follow Jain, Prabhu and Varma (KDD 2016); docs/metrics.md has all formulas.
+Propensities follow Jain, Prabhu and Varma (KDD 2016); docs/metrics.md has all formulas.
 """
-
-from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Sequence
@@ -13,11 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from umpteen.data.sparse import as_csr, triplet
 from umpteen.errors import BadInput
 from umpteen.kernels import rank
-from umpteen.shortlist import TopK, canonical, check_k
+from umpteen.shortlist import TopK, check_k
 
-# (A, B) of the propensity model as the benchmarks' published tables use them; other datasets use "default".
+# (A, B) of the propensity model in the published tables of the benchmarks; other datasets use "default".
 PROPENSITY: dict[str, tuple[float, float]] = {
     "default": (0.55, 1.5),
     "amazon-670k": (0.6, 2.6),
@@ -31,12 +29,12 @@ PROPENSITY: dict[str, tuple[float, float]] = {
     "lf-wikipedia-500k": (0.5, 0.4),
 }
 
-ABOVE_THRESHOLD = 100  # labels of a row that a threshold chooses from
-_NEVER = np.iinfo(np.int32).max  # rank of a label that was not found yet
+ABOVE_THRESHOLD = 100  # maximum number of labels of a row that a threshold selects from
+_NEVER = np.iinfo(np.int32).max  # rank of a label without a hit
 
 
 def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndarray:
-    """Weigh each label by how likely a true assignment of it is to be missing: rare labels weigh more.
+    """Return the inverse propensity of each label; rare labels have larger weights.
 
     Parameters
     ----------
@@ -47,8 +45,8 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
 
     Returns
     -------
-    One weight per label: 1 + (ln n - 1) (B + 1)^A (n_l + B)^-A, where n_l counts the texts with label l;
-    1 where there are less than three texts.
+    One weight per label: 1 + (ln n - 1) (B + 1)^A (n_l + B)^-A, where n_l of the n texts have label l;
+    1 if there are less than three texts.
 
     Examples
     --------
@@ -61,7 +59,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
 
 
 def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
-    """Return the same from how many of the training texts have each label.
+    """Return the inverse propensities from the number of training texts of each label.
 
     Examples
     --------
@@ -77,7 +75,7 @@ def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.5
 
 
 def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
-    """Return how many labels of a row the figures need.
+    """Return the number of labels per row that the metrics need.
 
     Examples
     --------
@@ -89,7 +87,7 @@ def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Return the depths of figures; refuse none at all, and what is no whole number of at least 1."""
+    """Return ks as a tuple; raise BadInput unless it has at least one entry and all are positive integers."""
     if not isinstance(ks, Iterable) or isinstance(ks, (str, bytes)):
         raise BadInput(f"ks must be a list of depths, but is {ks!r}; pass for example ks=(1, 3, 5)")
     depths = tuple(ks)
@@ -115,19 +113,19 @@ def evaluate(
     predicted
         A TopK, or a score matrix (n, n_labels).
     Y
-        True labels (n, n_labels): what is not zero is true.
+        True labels (n, n_labels): entries other than zero.
     ks
-        Depths of the figures @k.
+        Depths of the metrics @k.
     inverse_propensity
-        A weight per label, see the function of that name; adds PSP@k and PSnDCG@k.
+        A weight per label, see :func:`inverse_propensity`; adds PSP@k and PSnDCG@k.
     threshold
         Adds micro-F1 and macro-F1 of the labels that score at least this much.
 
     Returns
     -------
     Percentages under the names ``P@1``, ``R@1``, ``RP@1``, ``nDCG@1``, ``PSP@1``, ``PSnDCG@1``,
-    ``coverage@1`` and so on, ``MRR``, ``micro-F1``, ``macro-F1``. A text without true labels counts as
-    one where nothing was right.
+    ``coverage@1`` and so on, ``MRR``, ``micro-F1``, ``macro-F1``. The metrics of a text without true labels
+    are zero.
 
     Examples
     --------
@@ -142,7 +140,7 @@ def evaluate(
 
 
 class Metrics:
-    """The same figures for data that comes in blocks.
+    """The metrics of ``evaluate``, computed block by block.
 
     Parameters
     ----------
@@ -172,30 +170,29 @@ class Metrics:
         self.n_rows = 0
         self._weights = _check_weights(inverse_propensity)
         self._sums = np.zeros((rank.N_SUMS, max(self.ks)))
-        self._n_true = np.zeros(0, np.int64)  # the per-label arrays get their length from the first block
-        self._n_hit = self._n_predicted = self._n_true
-        self._first_hit = np.zeros(0, np.int32)
+        self._n_true = self._n_hit = self._n_predicted = self._first_hit = np.zeros(0)  # allocated by the first block
 
     def add(self, predicted: TopK | Any, Y: Any) -> None:
-        """Count one block of predictions (a TopK or a score matrix) against its true labels."""
+        """Add a block of predictions (a TopK or a score matrix) and its true labels."""
         truth = _true_labels(Y, "Y")
-        top = predicted if isinstance(predicted, TopK) else self._rank(predicted)
+        if isinstance(predicted, TopK):
+            top = predicted
+        else:  # a threshold needs all scores
+            top = TopK.from_csr(predicted, max(self.ks) if self.threshold is None else None)
         self._check_shapes(top, truth)
         if top is predicted:
-            self._check_places(top, truth.shape[1])
+            self._check_ranking(top, truth.shape[1])
         if self.n_rows == 0:
-            self._start(truth.shape[1])
-        indptr = truth.indptr.astype(np.int64)
-        indices = truth.indices.astype(np.int32, copy=False)
+            self._allocate(truth.shape[1])
+        indptr, indices, _ = triplet(truth)
         rank.rank_sums(indptr, indices, top.labels, self._weights, self._sums, self._first_hit, self._n_true)
         if self.threshold is not None:
             threshold = np.float32(self.threshold)  # scores are float32: 0.1 must equal 0.1
-            counts = self._n_hit, self._n_predicted
-            rank.count_above(indptr, indices, top.labels, top.scores, threshold, *counts)
+            rank.count_above(indptr, indices, top.labels, top.scores, threshold, self._n_hit, self._n_predicted)
         self.n_rows += len(top)
 
     def result(self) -> dict[str, float]:
-        """Return the figures of everything added so far, as percentages."""
+        """Return the metrics of all blocks added so far, in per cent."""
         if self.n_rows == 0:
             raise BadInput("there is nothing to evaluate: no rows were added; add at least one")
         figures: dict[str, float] = {}
@@ -218,26 +215,21 @@ class Metrics:
             "nDCG": sums[rank.NDCG] / n,
         }
         if len(self._weights):
-            values["PSP"] = _share(sums[rank.PS_GAIN], sums[rank.PS_BEST])
-            values["PSnDCG"] = _share(sums[rank.PS_DCG], sums[rank.PS_DCG_BEST])
+            values["PSP"] = _divide(sums[rank.PS_GAIN], sums[rank.PS_BEST])
+            values["PSnDCG"] = _divide(sums[rank.PS_DCG], sums[rank.PS_DCG_BEST])
         return values
 
     def _f1(self) -> dict[str, float]:
         both = self._n_true + self._n_predicted  # 2 tp + fp + fn, per label
-        macro = _share(2.0 * self._n_hit, both).mean() if len(both) else 0.0
+        macro = _divide(2.0 * self._n_hit, both).mean() if len(both) else 0.0
         micro = 2.0 * self._n_hit.sum() / max(1, both.sum())
         return {"micro-F1": 100.0 * float(micro), "macro-F1": 100.0 * float(macro)}
 
-    def _rank(self, scores: Any) -> TopK:
-        """Rank a score matrix; a threshold needs every score, the figures @k only the first ones."""
-        return TopK.from_csr(scores, None if self.threshold is not None else max(self.ks))
-
-    def _start(self, n_labels: int) -> None:
+    def _allocate(self, n_labels: int) -> None:
         self._n_true = np.zeros(n_labels, np.int64)
         self._first_hit = np.full(n_labels, _NEVER, np.int32)
         if self.threshold is not None:
-            self._n_hit = np.zeros(n_labels, np.int64)
-            self._n_predicted = np.zeros(n_labels, np.int64)
+            self._n_hit, self._n_predicted = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)
 
     def _check_shapes(self, top: TopK, truth: csr_matrix) -> None:
         n_rows, n_labels = truth.shape
@@ -258,19 +250,21 @@ class Metrics:
                 f"{low if low < -1 else high} is predicted; pass the Y whose columns the model was trained on"
             )
 
-    def _check_places(self, top: TopK, n_labels: int) -> None:
-        """Refuse lists that are too short (unless they hold every label) or name a label twice."""
+    def _check_ranking(self, top: TopK, n_labels: int) -> None:
+        """Refuse rankings that are too short (unless they hold all labels) or repeat a label."""
         k = max(self.ks)
         if top.k < min(k, n_labels):
             raise BadInput(f"P@{k} needs {k} predictions a row but TopK holds {top.k}; call topk(k={k})")
-        row = rank.first_repeat(top.labels, top.k if self.threshold is not None else k)
-        if row >= 0:
+        ranked = np.sort(top.labels[:, : k if self.threshold is None else top.k], axis=1)
+        has_repeats = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)).any(axis=1)
+        if has_repeats.any():
+            row = int(np.argmax(has_repeats))
             raise BadInput(f"the labels of a text must differ, but row {row} of the predictions repeats one")
 
 
 def _true_labels(Y: Any, what: str) -> csr_matrix:
-    """Return the label matrix with sorted rows and only what is not zero."""
-    truth = canonical(Y, what)
+    """Return the label matrix with sorted rows and without stored zeros."""
+    truth = as_csr(Y, what, finite=False)
     if not truth.data.all():
         truth = truth.copy() if issparse(Y) else truth
         truth.eliminate_zeros()
@@ -286,6 +280,6 @@ def _check_weights(weights: np.ndarray | None) -> np.ndarray:
     return weights
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Divide, counting 0 of 0 as 0."""
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a / b, and 0 where b is 0."""
+    return np.divide(a, b, out=np.zeros(len(b)), where=b > 0)

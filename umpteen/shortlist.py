@@ -1,7 +1,4 @@
-"""The best labels of each text, as two arrays: what every model returns and every metric reads.
-
-Knows nothing about models, texts or trees; label names are carried along when there are any.
-"""
+"""``TopK``, the best labels of each text: the result of every model and the input of every metric."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from umpteen.data.sparse import as_csr, pointers, triplet
 from umpteen.errors import BadInput
 from umpteen.kernels.rank import keep_top, merge_rows
 
@@ -28,7 +26,7 @@ class TopK:
     scores
         (n, k) scores, descending; 0 where the label is -1.
     label_names
-        What the label numbers mean, for ``names``.
+        Name of each label number, for ``names``.
 
     Examples
     --------
@@ -57,24 +55,24 @@ class TopK:
 
     @classmethod
     def from_csr(cls, matrix: Any, k: int | None = None, label_names: Sequence[str] | None = None) -> TopK:
-        """Take the k largest stored values of each row; equal ones are ordered by label number.
+        """Return the k largest stored values of each row; ties are ordered by label number.
 
         Parameters
         ----------
         matrix
-            Scores (n, n_labels), sparse or dense. What a sparse matrix does not store is not predicted;
-            what it stores is, even a score of zero or below.
+            Scores (n, n_labels), sparse or dense. Of a sparse matrix all stored values are predictions, zero and
+            negative ones too.
         k
-            How many to keep; by default as many as the fullest row has.
+            Number of labels per row; by default the largest number of stored values in a row.
         label_names
-            Names to carry along.
+            Name of each label number.
 
         Examples
         --------
         >>> TopK.from_csr([[0.1, 0.0, 0.7], [0.0, 0.2, 0.0]], k=2).labels.tolist()
         [[2, 0], [1, -1]]
         """
-        csr = canonical(matrix, "the score matrix")
+        csr = as_csr(matrix, "the score matrix", finite=False)
         if np.isnan(csr.data).any():
             raise BadInput("scores must be numbers, but the score matrix holds NaN; remove those entries")
         if k is None:
@@ -82,12 +80,9 @@ class TopK:
         check_k(k)
         labels = np.empty((csr.shape[0], k), np.int32)
         scores = np.empty((csr.shape[0], k), np.float32)
-        # + 0.0 turns -0.0 into 0.0: the kernel orders scores by their bits.
-        data = csr.data.astype(np.float32) + np.float32(0.0)
-        keep_top(
-            csr.indptr.astype(np.int64), csr.indices.astype(np.int32, copy=False), data.view(np.int32),
-            labels, scores.view(np.int32),
-        )  # fmt: skip
+        indptr, indices, data = triplet(csr)
+        data = data + np.float32(0.0)  # turns -0.0 into 0.0: the kernel orders scores by their bits
+        keep_top(indptr, indices, data.view(np.int32), labels, scores.view(np.int32))
         return cls(labels, scores, label_names)
 
     def to_csr(self, n_labels: int) -> csr_matrix:
@@ -105,20 +100,19 @@ class TopK:
                 f"{n_labels}; pass the number of columns of Y"
             )
         filled = self.labels >= 0
-        indptr = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(filled.sum(axis=1), out=indptr[1:])
+        indptr = pointers(filled.sum(axis=1))
         matrix = csr_matrix((self.scores[filled], self.labels[filled], indptr), shape=(len(self), n_labels))
         matrix.sort_indices()
         return matrix
 
     def first(self, k: int) -> TopK:
-        """Return the first k labels of each text, all if there are no more."""
+        """Return the first k labels of each text."""
         return self if self.k <= k else TopK(self.labels[:, :k], self.scores[:, :k], self.label_names)
 
     def continued(self, more: TopK) -> TopK:
-        """Return as many labels as ``more`` holds: these, then those of ``more`` that are not among them.
+        """Append the labels of ``more`` that are not among these, up to the number of labels in ``more``.
 
-        A label that is added scores no more than those before it.
+        The score of an added label is at most that of the label before it.
 
         Examples
         --------
@@ -138,12 +132,12 @@ class TopK:
 
     @property
     def k(self) -> int:
-        """Return how many labels a row can hold."""
+        """Number of labels per text."""
         return self.labels.shape[1]
 
     @property
     def names(self) -> list[list[str]]:
-        """Return the labels of each text by name, best first, without padding."""
+        """Names of the labels of each text, best first, without padding."""
         names = self.label_names
         if names is None:
             raise BadInput("these predictions carry no label names; pass label_names= or read .labels")
@@ -157,7 +151,7 @@ class TopK:
             yield self[i]
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return one text's ``(labels, scores)`` without padding, or a TopK of several texts."""
+        """Return ``(labels, scores)`` of one text without padding, or a TopK of several texts."""
         if isinstance(rows, (int, np.integer)):
             filled = self.labels[rows] >= 0
             return self.labels[rows][filled], self.scores[rows][filled]
@@ -176,30 +170,13 @@ class TopK:
         return str(label) if self.label_names is None else self.label_names[label]
 
 
-def canonical(matrix: Any, what: str) -> csr_matrix:
-    """Return a table as CSR with sorted rows and no entry twice; the caller's matrix is left as it is."""
-    try:
-        csr = csr_matrix(matrix)
-    except (TypeError, ValueError) as cause:
-        kind = type(matrix).__name__
-        raise BadInput(f"{what} must be a sparse or dense table of numbers, but is a {kind}") from cause
-    try:
-        csr.check_format(full_check=True)  # kernels do not check bounds
-    except ValueError as cause:
-        raise BadInput(f"{what} is not a valid sparse matrix ({cause}); build it again") from cause
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
-
-
 def check_k(k: int) -> None:
-    """Refuse a k that is not a whole number of at least 1."""
+    """Raise BadInput unless k is a positive integer."""
     check_count(k, "k")
 
 
 def check_count(number: Any, name: str) -> None:
-    """Refuse what is no whole number of at least 1, or does not fit in 32 bits."""
+    """Raise BadInput unless the number is a positive integer that fits in 32 bits."""
     if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < 1:
         raise BadInput(f"{name} must be a whole number of at least 1, but is {number!r}")
     if number > _MOST:

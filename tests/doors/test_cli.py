@@ -555,8 +555,7 @@ class _Slow:
 def test_blocks_end_where_nothing_more_has_arrived() -> None:
     assert list(typed_texts(_Slow(b"a\nb\n", b"c", b"\r\nd\n\n", b"e"))) == [
         ["a", "b"],
-        ["c", "d"],
-        [""],
+        ["c", "d", ""],
         ["e"],
     ]
     assert list(typed_texts(_Slow(b"a\rb", b"\rc\r"))) == [["a", "b", "c"]]  # classic Mac
@@ -679,7 +678,7 @@ def test_evaluate_refuses_numbers_that_are_none(model: Path, data: Path, flags: 
 
 FULL_GPU = OutOfMemory("the GPU is out of memory; lower encoder.batch_tokens")
 FEWER_LABELS = "out of memory; ask for fewer labels (-k) or use fewer threads (--threads)"
-FREE_GPU = "the GPU is out of memory; end what else uses it, or set CUDA_VISIBLE_DEVICES to nothing to do without"
+FREE_GPU = "the GPU is out of memory; end other processes on it, or set CUDA_VISIBLE_DEVICES to nothing"
 
 
 @pytest.mark.parametrize(
@@ -693,7 +692,7 @@ FREE_GPU = "the GPU is out of memory; end what else uses it, or set CUDA_VISIBLE
         ("evaluate", FULL_GPU, FREE_GPU),
     ],
 )
-def test_want_of_memory_is_met_with_what_the_command_has(
+def test_out_of_memory_errors_name_options_of_the_command(
     verb: str, error: MemoryError, sentence: str, model: Path, data: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     from umpteen.models import RECIPES
@@ -1188,7 +1187,7 @@ def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: 
     assert [row["recipe"] for row in json.loads(result.stdout)] == ["xr-linear"]
 
 
-def test_bench_tells_a_fault_of_its_own_from_want_of_memory(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bench_distinguishes_a_bug_from_a_lack_of_memory(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from umpteen.cli import benchmark
 
     job = benchmark.Job(str(data), "plt", {}, None, "test", quiet=True)
@@ -1199,7 +1198,9 @@ def test_bench_tells_a_fault_of_its_own_from_want_of_memory(data: Path, capfd: p
     with benchmark.Running(job) as running:
         (process,) = set(multiprocessing.active_children()) - set(before)
         process.kill()
-        with pytest.raises(benchmark.BenchFailed, match="the process that trained 'plt' died, most likely for want of"):
+        with pytest.raises(
+            benchmark.BenchFailed, match="the process that trained 'plt' died, most likely out of memory"
+        ):
             running.result()
 
 

@@ -83,7 +83,8 @@ def test_by_chunk_holds_the_same_weights(drawn):
     runs = (ptr, *runs_of(ptr, nodes, starts))
     n_chunks, n_groups = len(starts) - 1, -(-int(np.diff(starts).max()) // LANES)
     n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
-    layout.count_by_chunk(*runs, n_groups, n_features, n_entries)
+    nothing = np.empty(0, np.int32)
+    layout.by_chunk(*runs, values, n_groups, n_features, n_entries, nothing, nothing, np.empty(0, np.float32))
     blocks = [W[:, a:b] for a, b in pairwise(starts)]
     assert n_features.tolist() == [int((block != 0).any(axis=1).sum()) for block in blocks]
     assert n_entries.tolist() == [
@@ -93,9 +94,7 @@ def test_by_chunk_holds_the_same_weights(drawn):
     feature_ptr, entry_ptr = (np.concatenate([[0], np.cumsum(n)]) for n in (n_features, n_entries))
     features, n = np.empty(feature_ptr[-1], np.int32), entry_ptr[-1]
     cells, out = np.empty(n, np.int32), np.empty(n, np.float32)
-    layout.by_chunk(
-        *runs, values, n_groups, feature_ptr[:-1].copy(), entry_ptr[:-1].copy(), feature_ptr, features, cells, out
-    )
+    layout.by_chunk(*runs, values, n_groups, feature_ptr[:-1].copy(), entry_ptr[:-1].copy(), features, cells, out)
     for c, block in enumerate(blocks):
         mine = features[feature_ptr[c] : feature_ptr[c + 1]]
         assert mine.tolist() == np.flatnonzero(block.any(axis=1)).tolist()

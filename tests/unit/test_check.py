@@ -34,7 +34,8 @@ def make_head(weights: str = "int8", n_labels: int = 600) -> LinearTree:
             Level(W.col.astype(np.int32), W.row.astype(np.int32), W.data.astype(np.float32), np.zeros(size, np.float32))
         )
         order = np.argsort(levels[-1].nodes, kind="stable")
-        levels[-1] = Level(*(getattr(levels[-1], name)[order] for name in Level.NAMES[:3]), levels[-1].bias)
+        last = levels[-1]
+        levels[-1] = Level(last.features[order], last.nodes[order], last.values[order], last.bias)
     return LinearTree.pack(levels, tree, N_FEATURES, SearchConfig(), weights=weights)
 
 

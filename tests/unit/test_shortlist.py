@@ -135,7 +135,7 @@ def test_from_csr_takes_int64_indices() -> None:
 def test_from_csr_refuses_nan_words_and_bad_k() -> None:
     with pytest.raises(BadInput, match="NaN"):
         TopK.from_csr([[np.nan, 1.0]], 1)
-    with pytest.raises(BadInput, match="table of numbers"):
+    with pytest.raises(BadInput, match="the score matrix must hold numbers"):
         TopK.from_csr([["a", "b"]], 1)
     for k in (0, -1, 1.5, True):
         with pytest.raises(BadInput, match="whole number of at least 1"):
@@ -145,5 +145,5 @@ def test_from_csr_refuses_nan_words_and_bad_k() -> None:
 def test_from_csr_refuses_a_broken_matrix() -> None:
     matrix = csr_matrix(np.eye(3))
     matrix.indices[1] = 7
-    with pytest.raises(BadInput, match="not a valid sparse matrix"):
+    with pytest.raises(BadInput, match="the score matrix is not a well-formed csr matrix"):
         TopK.from_csr(matrix)

@@ -147,7 +147,7 @@ def test_a_file_that_becomes_a_link_after_it_was_checked_is_not_read(
     save(tmp_path / "model")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
-    encoder, real = next((tmp_path / "model").glob("encoder-*")), names.lies_in
+    encoder, real = next((tmp_path / "model").glob("encoder-*")), names.is_below
 
     def exchange(path: str, folder: str) -> bool:
         if path.endswith("config.json") and encoder.name in path and not encoder.is_symlink():
@@ -155,7 +155,7 @@ def test_a_file_that_becomes_a_link_after_it_was_checked_is_not_read(
             encoder.symlink_to(tmp_path / "other")
         return real(path, folder)
 
-    monkeypatch.setattr(names, "lies_in", exchange)
+    monkeypatch.setattr(names, "is_below", exchange)
     with pytest.raises(BadModelFile):
         store.read(tmp_path / "model")
 

@@ -167,9 +167,9 @@ def test_groups_and_parents_that_make_no_tree_are_refused():
         LabelTree.from_groups([[0, 1], [1]])
     with pytest.raises(BadInput, match="at least one label"):
         LabelTree.from_groups([])
-    with pytest.raises(BadInput, match=r"parents must lie in 0\.\.1, but reach 0\.\.2"):
+    with pytest.raises(BadInput, match=r"parents must be in 0\.\.1, but are in 0\.\.2"):
         LabelTree.from_parents(np.array([0, 2]), np.array([0, 0]))
-    with pytest.raises(BadInput, match=r"but reach -1\.\.0"):
+    with pytest.raises(BadInput, match=r"but are in -1\.\.0"):
         LabelTree.from_parents(np.array([0, -1]))
 
 

@@ -1,7 +1,4 @@
-"""The ``umpteen`` command: what a person types becomes calls of the library.
-
-Results go to stdout, everything else to stderr. Nothing in the library knows this package.
-"""
+"""The ``umpteen`` command. Results are printed to stdout, everything else to stderr."""
 
 from umpteen.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""``python -m umpteen.cli``: the command where its script is not on the path."""
+"""``python -m umpteen.cli`` runs the ``umpteen`` command."""
 
 from umpteen.cli.app import main
 

@@ -1,10 +1,7 @@
-"""The commands and their flags; what they do lives in the modules beside this one.
+"""The commands and their flags. The other modules of this package are imported on use, so that ``--help`` is fast.
 
-Nothing heavy is imported here, so that ``umpteen --help`` answers at once.
-Exit codes: 0 done, 1 the work failed, 2 wrong usage, settings or input, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage, settings or input, 130 interrupted.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -22,12 +19,12 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
 class _Commands(TyperGroup):
-    """Turn whatever happens in a command into a sentence on stderr and an exit code."""
+    """Turn exceptions into an error message on stderr and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = args[: args.index("--")] if "--" in args else args
         ctx.meta["umpteen.debug"] = "--debug" in words or os.environ.get("UMPTEEN_DEBUG", "") not in ("", "0")
-        kept = [word for word in words if word != "--debug"]  # wherever it stands
+        kept = [word for word in words if word != "--debug"]  # accepted at any position
         return super().parse_args(ctx, kept + args[len(words) :])
 
     def invoke(self, ctx: Any) -> Any:
@@ -39,17 +36,18 @@ class _Commands(TyperGroup):
             _terminal().note(str(interrupt) or "Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            streams.forget_output()
+            streams.discard_output()
             raise typer.Exit(0) from None
         except (UmpteenError, OSError, MemoryError) as error:
             if ctx.meta["umpteen.debug"]:
                 raise
-            _terminal().error(_sentence(error, ctx.invoked_subcommand))
-            raise typer.Exit(_exit_code(error)) from None
+            _terminal().error(_message(error, ctx.invoked_subcommand))
+            is_misuse = isinstance(error, (BadConfig, BadInput, NotFitted))
+            raise typer.Exit(MISUSED if is_misuse else FAILED) from None
 
 
 class _WithSettings(TyperCommand):
-    """A command that takes every setting as a flag: ``--tree.branching 16``."""
+    """A command that accepts every setting as a flag: ``--tree.branching 16``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from umpteen.cli.options import spell_out
@@ -70,8 +68,8 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder or file of d
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same model.")]
-Threads = Annotated[int | None, typer.Option(help="Threads to use; 0 means all cores.", min=0)]
+Seed = Annotated[int | None, typer.Option(help="Seed of the random number generators.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads; 0 means all cores.", min=0)]
 Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
 Encoder = Annotated[
     str | None,
@@ -85,8 +83,8 @@ Set = Annotated[
 ]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         print(f"umpteen {__version__}")
         raise typer.Exit
 
@@ -152,15 +150,15 @@ def train(
 def predict(
     model: ModelFolder,
     source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
-    k: Annotated[int, typer.Option("-k", help="Labels per text, at most.", min=1)] = 5,
-    threshold: Annotated[float | None, typer.Option(help="Print only labels that score this much.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Maximum number of labels per text.", min=1)] = 5,
+    threshold: Annotated[float | None, typer.Option(help="Minimum score of the labels to print.")] = None,
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Print the best labels of every text, as they come in."""
+    """Print the best labels of every text, as texts arrive."""
     import umpteen
     from umpteen.cli.prediction import predict as run
 
@@ -177,18 +175,18 @@ def predict(
 def evaluate(
     model: ModelFolder,
     data: Data,
-    split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
+    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
     as_json: AsJson = False,
-    ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the figures.")] = "1,3,5",
+    ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the metrics @k.")] = "1,3,5",
     propensity: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels that score this much.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels with at least this score.")] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Print how good a model is on labelled data, in per cent."""
+    """Print the metrics of a model on labelled data, in per cent."""
     import umpteen
     from umpteen.cli.evaluation import evaluate as run
     from umpteen.cli.options import data_path, numbers
@@ -205,7 +203,7 @@ def info(
     tree: Annotated[bool, typer.Option("--tree", help="Show the levels of the label tree.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with the digest saved with it.")] = False,
 ) -> None:
-    """Print what a saved model is."""
+    """Print the properties of a saved model."""
     from umpteen.cli.inspection import info as run
 
     run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
@@ -233,11 +231,11 @@ def settings(
 @app.command()
 def warmup(
     purpose: Annotated[
-        str, typer.Option("--for", metavar="PURPOSE", help="all, or predict: not what only training needs.")
+        str, typer.Option("--for", metavar="PURPOSE", help="all, or predict: only the kernels of prediction.")
     ] = "all",
     quiet: Quiet = False,
 ) -> None:
-    """Compile the kernels now, so that the first command does not have to."""
+    """Compile the kernels ahead of the first use."""
     from umpteen.models import warmup as run
 
     terminal = _terminal(quiet)
@@ -257,7 +255,7 @@ def demo(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train on the data that comes with the package, measure, and tag three sentences."""
+    """Train on the data that comes with the package, evaluate, and tag three sentences."""
     from umpteen.cli.demo import demo as run
     from umpteen.cli.options import collect
 
@@ -272,8 +270,8 @@ def bench(
     encoder: Encoder = None,
     device: Device = None,
     rows: Rows = None,
-    split: Annotated[str, typer.Option(metavar="NAME", help="Which part of the data to test on.")] = "test",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep rows here, and go on from there.")] = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Split of the data to test on.")] = "test",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File of results; those in it are reused.")] = None,
     as_json: AsJson = False,
     config: Config = None,
     set_: Set = None,
@@ -294,7 +292,7 @@ def bench(
 
 
 def main() -> None:
-    """Run the command; this is what the ``umpteen`` script calls."""
+    """Entry point of the ``umpteen`` script."""
     streams.prepare()
     app(prog_name="umpteen")
 
@@ -305,22 +303,19 @@ def _terminal(quiet: bool = False) -> Any:
     return Terminal(quiet)
 
 
-def _sentence(error: BaseException, command: str | None) -> str:
+def _message(error: BaseException, command: str | None) -> str:
     if isinstance(error, MemoryError):
-        return _want_of_memory(error, command)
-    return " ".join(str(error).splitlines()).strip() or type(error).__name__  # blanks in a path are part of it
+        return _out_of_memory(error, command)
+    return " ".join(str(error).splitlines()).strip() or type(error).__name__
 
 
-def _want_of_memory(error: MemoryError, command: str | None) -> str:
-    """Say what may help, of what the command has."""
+def _out_of_memory(error: MemoryError, command: str | None) -> str:
+    """Return a message that names the options of the command that may help."""
     if command in ("train", "bench", "demo"):
+        if isinstance(error, UmpteenError):
+            return str(error)
         fewer = "" if command == "demo" else "use fewer rows (--rows), or "
-        words = f"out of memory; {fewer}set linear.memory_gb to bound the solver"
-        return str(error) if isinstance(error, UmpteenError) else words
+        return f"out of memory; {fewer}set linear.memory_gb to bound the solver"
     if isinstance(error, UmpteenError):
-        return "the GPU is out of memory; end what else uses it, or set CUDA_VISIBLE_DEVICES to nothing to do without"
+        return "the GPU is out of memory; end other processes on it, or set CUDA_VISIBLE_DEVICES to nothing"
     return "out of memory; ask for fewer labels (-k) or use fewer threads (--threads)"
-
-
-def _exit_code(error: BaseException) -> int:
-    return MISUSED if isinstance(error, (BadConfig, BadInput, NotFitted)) else FAILED

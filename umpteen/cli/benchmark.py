@@ -1,7 +1,7 @@
-"""``umpteen bench`` and ``umpteen demo``: train recipes on one dataset and put their figures in one table.
+"""``umpteen bench``: train recipes on one dataset and compare them in a table.
 
-Every recipe of a bench runs in a process of its own, so that one's memory is not counted as another's. ``NAME*3`` and
-``NAME+NAME`` are ensembles, measured as one model.
+Every recipe is trained in its own process, so that its memory can be measured. ``NAME*3`` and ``NAME+NAME`` are
+ensembles.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from umpteen.metrics import PROPENSITY
 from umpteen.store import atomic_write, fingerprint
 
 KS = (1, 3, 5)
-_HELD_OUT = 0.1  # share of a single file that is tested on
-_QUERIES = 200  # single queries that are timed
+_HELD_OUT = 0.1  # fraction of a single file that is the test split
+_QUERIES = 200  # number of timed single queries
 
 COLUMNS = {
     "recipe": "recipe",
@@ -52,12 +52,12 @@ COLUMNS = {
 
 
 class BenchFailed(UmpteenError, RuntimeError):
-    """A recipe whose process died."""
+    """The process of a recipe has failed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One recipe to be measured in a process of its own."""
+    """A recipe to be measured in its own process."""
 
     data: str
     recipe: str
@@ -69,12 +69,12 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A name for all that decides the figures."""
+        """Digest of everything the results depend on."""
         from umpteen.models.recipes import create_members
 
-        whole = [to_dict(model.config) for model in create_members(self.recipe, self.settings, self.own)]
+        configs = [to_dict(model.config) for model in create_members(self.recipe, self.settings, self.own)]
         data = _stamps(Path(self.data).resolve())
-        return fingerprint(__version__, [data, whole, self.n_rows or 0, self.split])
+        return fingerprint(__version__, [data, configs, self.n_rows or 0, self.split])
 
 
 def bench(
@@ -89,15 +89,15 @@ def bench(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Train every recipe on ``data`` and print one table.
+    """Train every recipe on ``data`` and print a table.
 
-    ``own`` are settings of single recipes. What is found in ``out`` is not measured again, and every row is written
-    there as soon as it is known.
+    ``own`` are settings of single recipes. Results in the file ``out`` are reused, and new ones are added to it one by
+    one.
     """
     jobs = _jobs(data, recipes, settings, own or {}, n_rows, split, terminal.quiet)
     known = _kept(out)
     if split != "test" and not Path(data).is_dir():
-        raise BadConfig(f"--split {split} asks for a part of a folder, but {data} is one file; leave it out")
+        raise BadConfig(f"--split {split} is a split of a folder, but {data} is one file; leave it out")
     rows: list[dict[str, Any]] = []
     try:
         for job in jobs:
@@ -110,7 +110,7 @@ def bench(
                 if out is not None:
                     atomic_write(out, json.dumps(known, indent=1))
             rows.append(known[key])
-    finally:  # what is known by then is shown, even if a recipe failed or was interrupted
+    finally:  # also if a recipe failed or was interrupted
         if rows:
             terminal.json(rows) if as_json else _show(rows, data, split, terminal)
 
@@ -119,7 +119,7 @@ def _jobs(
     data: str, recipes: Sequence[str], settings: dict[str, Any], own: Mapping[str, dict[str, Any]],
     n_rows: int | None, split: str, quiet: bool,
 ) -> list[Job]:  # fmt: skip
-    """Return what is to be measured; a wrong name or setting is told before anything is trained."""
+    """Return the jobs; names and settings are checked before any training."""
     from umpteen.models.recipes import create_members, member_names, own_settings
 
     named = {recipe: member_names(recipe) for recipe in recipes}
@@ -134,7 +134,7 @@ def _jobs(
 
 
 def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Terminal) -> None:
-    """Print one table, without columns that no row has."""
+    """Print a table, without columns that are empty in all rows."""
     a, b = rows[0]["propensity"]
     columns = {key: name for key, name in COLUMNS.items() if any(row.get(key) is not None for row in rows)}
     shown = [[row.get(key) for key in columns] for row in rows]
@@ -142,39 +142,39 @@ def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Te
 
 
 def _kept(out: Path | None) -> dict[str, Any]:
-    """Return the rows of an earlier run, and see that new ones can be written."""
+    """Return the rows of an earlier run, and check that the file can be written."""
     if out is None:
         return {}
     if out.is_dir() or not out.resolve().parent.is_dir():
-        raise BadInput(f"--out wants a file in a folder that exists, but is '{out}'")
+        raise BadInput(f"--out must be a file in an existing folder, but is '{out}'")
     if not out.exists():
         return {}
     try:
         found = json.loads(out.read_text(encoding="utf-8"))
-        whole = all(set(COLUMNS) - {"unseen_labels"} <= set(row) for row in found.values())  # which is newer
+        is_complete = all(set(COLUMNS) - {"unseen_labels"} <= set(row) for row in found.values())
     except (ValueError, AttributeError, TypeError):
-        whole = False
-    if not whole:
+        is_complete = False
+    if not is_complete:
         raise BadInput(f"'{out}' was not written by umpteen bench; name another file")
     return found
 
 
 def _stamps(data: Path) -> list[Any]:
-    """Return what tells data from others and from what they were before they were changed."""
+    """Return the path of the data, and name, size and modification time of its files."""
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     stats = [(file, file.stat()) for file in files if file.is_file()]
     return [str(data), *([file.name, stat.st_size, stat.st_mtime_ns] for file, stat in stats)]
 
 
 def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Fit, predict and save a model; return its figures, times and sizes by name."""
+    """Fit, evaluate and save a model; return metrics, times and sizes by name."""
     X = train.inputs
     before = _reset_peak()
     begun = time.perf_counter()
     model.fit(X, train.Y, label_names=train.labels, progress=progress)
     fit_s = time.perf_counter() - begun
     peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
-    expected = model.estimate(X, train.Y)  # afterwards, for it loads libraries whose memory is part of training
+    expected = model.estimate(X, train.Y)  # after training, for it may load libraries, whose memory is measured
     constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
     found = evaluate_model(model, test, KS, propensity=constants, progress=progress)
     model.save(folder)
@@ -196,7 +196,7 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
 
 
 def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tuple[Dataset, Dataset]:
-    """Read the train split and another one; of a single file a tenth of the rows is held out."""
+    """Read the train split and another one; a single file is split at random."""
     train = read(data, "train", n_rows=n_rows)
     if not Path(data).is_dir():
         return train.split(_HELD_OUT)
@@ -205,18 +205,18 @@ def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tupl
 
 
 def in_own_process(job: Job) -> dict[str, Any]:
-    """Measure a recipe in a process of its own."""
+    """Measure a recipe in its own process."""
     with Running(job) as running:
         return running.result()
 
 
 class Running:
-    """A job at work in a process of its own, which is ended when the block is left."""
+    """Context manager that runs a job in its own process, which is terminated on exit."""
 
     def __init__(self, job: Job):
         self.job = job
         context = get_context("spawn")
-        self.answer, sender = context.Pipe(duplex=False)  # has something to read once the job is done
+        self.answer, sender = context.Pipe(duplex=False)  # readable when the job is done
         self._process = context.Process(target=_answer, args=(job, sender), daemon=True)
         self._process.start()
         sender.close()
@@ -230,13 +230,13 @@ class Running:
         self.answer.close()
 
     def result(self) -> dict[str, Any]:
-        """Wait for the figures."""
+        """Wait for the results and return them."""
         try:
             result = self.answer.recv()
         except EOFError as error:
             name = self.job.recipe
             raise BenchFailed(
-                f"the process that trained '{name}' died, most likely for want of memory; try fewer rows with --rows"
+                f"the process that trained '{name}' died, most likely out of memory; try fewer rows with --rows"
             ) from error
         if isinstance(result, UmpteenError):
             raise result
@@ -244,28 +244,28 @@ class Running:
 
 
 def _answer(job: Job, sender: Connection) -> None:
-    """Send the measurements, or what is wrong with the data, to the process that waits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that waits is interrupted and ends this one
+    """Send the results, or an exception, to the parent process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C and terminates this one
     try:
         sender.send(measure_job(job))
     except (BadInput, BadConfig) as error:
         sender.send(BadInput(str(error)))
     except UmpteenError as error:
         sender.send(BenchFailed(str(error)))
-    except Exception as error:  # a fault of ours: it shall not look like another one
+    except Exception as error:  # a bug: show where
         traceback.print_exc()
         sender.send(BenchFailed(f"training '{job.recipe}' failed: {type(error).__name__}: {error}"))
 
 
 def measure_job(job: Job) -> dict[str, Any]:
-    """Read the data, train the models of a job and return their figures, in this process."""
+    """Read the data, train and evaluate the model of a job, in this process."""
     from umpteen.models import warmup
 
     terminal = Terminal(quiet=job.quiet)
     model = build(job.recipe, job.settings, job.own)
     train, test = read_both(job.data, job.n_rows, job.split)
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
-        warmup(progress)  # compiling is no part of training
+        warmup(progress)  # compilation is not measured
         row = measure(model, train, test, Path(folder, "model"), progress)
     own = {f"{name}:{key}": value for name, settings in job.own.items() for key, value in settings.items()}
     row["settings"] = {key: str(value) for key, value in (job.settings | own).items()}
@@ -273,7 +273,7 @@ def measure_job(job: Job) -> dict[str, Any]:
 
 
 def _one_query_ms(model: Any, X: Any) -> float:
-    """Return the median time of single queries on one thread."""
+    """Return the median time of a single query on one thread, in milliseconds."""
     times = []
     for i in range(min(_QUERIES, len(X) if isinstance(X, list) else X.shape[0])):
         one = X[i : i + 1]
@@ -284,7 +284,7 @@ def _one_query_ms(model: Any, X: Any) -> float:
 
 
 def _reset_peak() -> float | None:
-    """Let the peak start at what is resident now, where the system can; return it in MB."""
+    """Reset the peak of the resident memory, where the system can; return the present value in MB."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         return _status_mb("VmRSS")
@@ -293,7 +293,7 @@ def _reset_peak() -> float | None:
 
 
 def _peak_mb() -> float | None:
-    """Return the most memory that was resident, in MB, or None where the system does not say."""
+    """Return the peak of the resident memory in MB, or None if the system does not report it."""
     try:
         return _status_mb("VmHWM")
     except OSError:
@@ -302,13 +302,13 @@ def _peak_mb() -> float | None:
         import resource
     except ImportError:  # Windows
         return None
-    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kB elsewhere
+    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes on macOS, kB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _gpu_peak_mb() -> float | None:
-    """Return the most memory that was taken on a GPU, in MB; None where none is in use."""
-    torch = sys.modules.get("torch")  # a recipe that uses a GPU has imported it
+    """Return the peak of the GPU memory in MB; None if no GPU is used."""
+    torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
     return round(torch.cuda.max_memory_allocated() / 1e6, 1)

@@ -1,17 +1,15 @@
-"""``umpteen demo``: train on the data that comes with the package, measure, tag three sentences, save.
+"""``umpteen demo``: train XR-Linear and XR-Transformer on the data that comes with the package.
 
-XR-Linear and XR-Transformer, a row each; the second is saved. Where torch or the encoder is not installed, XR-Linear is
-all there is.
+Both are evaluated, the second one tags three sentences and is saved. Without torch or the encoder there is XR-Linear
+only.
 """
-
-from __future__ import annotations
 
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from umpteen.cli.benchmark import measure
+from umpteen.cli.benchmark import COLUMNS, measure
 from umpteen.cli.terminal import Terminal, printable
 from umpteen.data import Dataset, load_demo
 from umpteen.data.locate import MINILM
@@ -20,9 +18,8 @@ from umpteen.store import check_output
 
 LINEAR, NEURAL = "xr-linear", "xr-transformer"
 
-# What two cores do in a minute and a half, chosen on a part of the training texts: the beginning of a description says
-# most of it, one resolution spares a pass over the texts, and the encoder's own classifiers, which learn for less than
-# an epoch, leave the last word to the ranker.
+# Settings that take a minute and a half on two cores, chosen on held-out training texts: short texts, one resolution,
+# less than an epoch, and no classifiers of the encoder in the score, for they are trained too briefly.
 NEURAL_SETTINGS: dict[str, Any] = {
     "encoder.max_length": 24,
     "encoder.device": "cpu",
@@ -30,12 +27,12 @@ NEURAL_SETTINGS: dict[str, Any] = {
     "training.epochs": (0.4,),
     "training.batch_size": 32,
     "training.learning_rate": 3e-4,
-    "training.validation_fraction": 0.0,  # the two weights below are given, so there is nothing to choose
+    "training.validation_fraction": 0.0,  # the two weights below are given
     "embedding_weight": 0.8,
     "head_weight": 0.0,
     "linear.threshold": 0.05,
 }
-_COMPILED_WITH = 400  # texts
+_COMPILED_WITH = 400  # texts on which models are trained to compile the kernels
 
 # Written for this demo; none of them describes a package in the data.
 SENTENCES = (
@@ -43,21 +40,11 @@ SENTENCES = (
     "A daemon that watches the log files of a mail server and blocks hosts that send too much spam.",
     "Python bindings for a fast C++ library that aligns DNA sequences.",
 )
-_COLUMNS = {
-    "recipe": "recipe",
-    "P@1": "P@1",
-    "P@3": "P@3",
-    "P@5": "P@5",
-    "nDCG@5": "nDCG@5",
-    "PSP@5": "PSP@5",
-    "fit_s": "train s",
-    "ms_per_text": "ms/text",
-    "model_mb": "model MB",
-}
+_FIGURES = ("recipe", "P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "fit_s", "ms_per_text", "model_mb")
 
 
 def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
-    """Show what the library does, from data to a saved model."""
+    """Train, evaluate, predict and save on the demo data."""
     from umpteen.models.rescue import save_or_rescue
 
     check_output(output)
@@ -71,11 +58,8 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
     with tempfile.TemporaryDirectory() as folder, terminal.progress() as progress:
         _compile(recipes, train.take(slice(_COMPILED_WITH)), Path(folder, "small"), progress)
         models, rows = _measured(recipes, train, test, Path(folder), progress)
-    terminal.table(
-        list(_COLUMNS.values()),
-        [[row[key] for key in _COLUMNS] for row in rows],
-        title="On the test part, in %",
-    )
+    columns = [COLUMNS.get(key, key) for key in _FIGURES]
+    terminal.table(columns, [[row[key] for key in _FIGURES] for row in rows], title="On the test part, in %")
     _tag(models[-1], terminal)
     save_or_rescue(models[-1], output)
     terminal.note(
@@ -87,7 +71,7 @@ def demo(output: Path, settings: dict[str, Any], *, terminal: Terminal) -> None:
 
 
 def _recipes(settings: dict[str, Any], terminal: Terminal) -> dict[str, dict[str, Any]]:
-    """Return the recipes that can be trained here with their settings; say what is missing for the others."""
+    """Return the settings of the recipes whose packages are installed; print what is missing for the others."""
     from umpteen.models.recipes import own_settings
 
     both = (LINEAR, NEURAL)
@@ -105,7 +89,7 @@ def _recipes(settings: dict[str, Any], terminal: Terminal) -> dict[str, dict[str
 
 
 def _compile(recipes: dict[str, dict[str, Any]], few: Dataset, folder: Path, progress: Progress) -> None:
-    """Train on a few texts first: compiling kernels is no part of training, and these are all that the demo needs."""
+    """Compile the kernels by training on a few texts, so that compilation is not measured."""
     for done, (recipe, given) in enumerate(recipes.items()):
         progress("compile kernels", done, len(recipes))
         _measured({recipe: given}, few, few.take(slice(10)), folder, silent)
@@ -115,7 +99,7 @@ def _compile(recipes: dict[str, dict[str, Any]], few: Dataset, folder: Path, pro
 def _measured(
     recipes: dict[str, dict[str, Any]], train: Dataset, test: Dataset, folder: Path, progress: Progress
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return the trained models and their rows of the table."""
+    """Return the fitted models and their rows of the table."""
     from umpteen.models import create
 
     models = [create(recipe, given) for recipe, given in recipes.items()]
@@ -123,7 +107,7 @@ def _measured(
 
 
 def neural_settings() -> dict[str, Any]:
-    """Return the settings of XR-Transformer; a processor that does not multiply bfloat16 fast reads less of a text."""
+    """Return the settings of XR-Transformer; processors without fast bfloat16 use shorter texts."""
     from umpteen.models.folder import encoders
 
     precision = encoders().fastest_precision()

@@ -1,7 +1,5 @@
 """``umpteen evaluate``: print the metrics of a model on labelled data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +9,7 @@ from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
 from umpteen.metrics import PROPENSITY
 
-MANY_UNSEEN = 30.0  # per cent of the labels; new labels alone are seldom so many
+MANY_UNSEEN = 30.0  # per cent of the labels from which on a wrong separator or vocabulary is likely
 
 
 def evaluate(
@@ -26,7 +24,7 @@ def evaluate(
     threads: int | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print how good a model is on a split of ``data``."""
+    """Print the metrics of a model on a split of ``data``."""
     constants = None if propensity is None else propensity_constants(propensity)
     dataset = read_for(model, data, split)
     options = {"propensity": constants, "threshold": threshold, "threads": threads}
@@ -46,7 +44,7 @@ def evaluate(
 
 
 def unseen_note(share: float, data: str) -> str:
-    """Say that many labels are new, and what that may come from."""
+    """Return a note that many labels are unseen, with a possible cause."""
     if share == 100.0:
         return f"no label of {data} is known to the model, so every figure is 0; was it trained on other labels?"
     return (
@@ -56,7 +54,7 @@ def unseen_note(share: float, data: str) -> str:
 
 
 def propensity_constants(text: str) -> tuple[float, float]:
-    """Read A and B: ``0.55,1.5``, or the name of a dataset whose values are known."""
+    """Parse A and B: ``0.55,1.5``, or the name of a dataset in ``PROPENSITY``."""
     if text.lower() in PROPENSITY:
         return PROPENSITY[text.lower()]
     if any(character.isalpha() for character in text):
@@ -70,7 +68,7 @@ def propensity_constants(text: str) -> tuple[float, float]:
 
 
 def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str], list[list[Any]]]:
-    """Arrange figures as a row per measure and a column per depth, those without depth last."""
+    """Return the header and rows of a table: a row per metric, a column per depth; metrics without depth last."""
     measures = dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name)
     rows = [[measure, *(figures[f"{measure}@{k}"] for k in ks)] for measure in measures]
     rows += [[name, value, *[None] * (len(ks) - 1)] for name, value in figures.items() if "@" not in name]

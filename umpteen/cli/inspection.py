@@ -1,14 +1,12 @@
-"""``umpteen info``, ``recipes`` and ``settings``: what a model is, and what there is to choose from.
+"""``umpteen info``, ``umpteen recipes`` and ``umpteen settings``."""
 
-Knows no setting and no recipe by name.
-"""
-
-from __future__ import annotations
-
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from umpteen.cli.terminal import Terminal, megabytes, printable
+from rich.filesize import decimal
+
+from umpteen.cli.terminal import Terminal, printable
 from umpteen.config import NeuralConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
@@ -16,7 +14,7 @@ from umpteen.errors import BadConfig
 def info(
     path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False, verify: bool = False
 ) -> None:
-    """Print what a saved model is; with ``verify`` every byte is compared with its digest."""
+    """Print the properties of a saved model; with ``verify`` compare all files with their digests."""
     import umpteen
     from umpteen import store
 
@@ -42,7 +40,7 @@ def info(
 
 
 def tree_levels(model: Any) -> list[dict[str, Any]]:
-    """List every level of every tree: its nodes, and how many children their parents have."""
+    """List the numbers of nodes and of children per parent of every level of every tree."""
     import numpy as np
 
     levels = []
@@ -64,13 +62,13 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
 
 
 def _trees(model: Any) -> list[Any]:
-    """Return the label trees of a model; a network's comes last."""
+    """Return the label trees of a model; that of a network is the last."""
     net = getattr(model.neural_, "net", None)
     return [head.tree for head in model.heads_] + ([] if net is None else [net.tree])
 
 
 def _show(names: list[str], models: list[dict[str, Any]], terminal: Terminal) -> None:
-    """Print one table with a column for each model."""
+    """Print a table with a column for each model."""
     keys = dict.fromkeys(key for facts in models for key in facts)
     rows = [[key.replace("_", " "), *(_shown(key, facts.get(key)) for facts in models)] for key in keys]
     terminal.table(["", *names], rows)
@@ -80,7 +78,7 @@ def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
     """Print every recipe with the first sentence of its documentation."""
     from umpteen.models import RECIPES
 
-    rows = [[name, _first_line(recipe)] for name, recipe in RECIPES.items()]
+    rows = [[name, (recipe.__doc__ or "").strip().partition("\n")[0]] for name, recipe in RECIPES.items()]
     if as_json:
         terminal.json([{"recipe": name, "doc": doc} for name, doc in rows])
     else:
@@ -88,14 +86,13 @@ def recipes(*, terminal: Terminal, as_json: bool = False) -> None:
 
 
 def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -> None:
-    """Print every setting with its default, that of the recipe if one is named."""
+    """Print every setting with its default, or that of the given recipe."""
     rows = describe_all()
     if recipe is not None:
         from umpteen.models import create
 
         config = create(recipe).config
-        rows = describe(type(config))
-        rows = [(key, kind, _value(config, key), doc) for key, kind, _, doc in rows]
+        rows = [(key, kind, attrgetter(key)(config), doc) for key, kind, _, doc in describe(type(config))]
     if as_json:
         keys = ("key", "type", "default", "doc")
         terminal.json([dict(zip(keys, row, strict=True)) for row in rows])
@@ -104,7 +101,7 @@ def settings(recipe: str | None, *, terminal: Terminal, as_json: bool = False) -
 
 
 def recipe_names(text: str | None) -> list[str]:
-    """Read ``a,b,c``; None means every recipe that needs no encoder."""
+    """Split ``a,b,c``; None means all linear recipes."""
     if text is None:
         from umpteen.models import RECIPES
 
@@ -120,21 +117,11 @@ def _row(key: str, kind: str, default: Any, doc: str) -> list[str]:
     return [key, kind, shown, doc]
 
 
-def _value(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = getattr(config, part)
-    return config
-
-
-def _first_line(recipe: type) -> str:
-    return (recipe.__doc__ or "").strip().partition("\n")[0]
-
-
 def _shown(key: str, value: Any) -> str:
     if key == "verified":
         return "every byte is as it was saved"
     if key in ("size_on_disk", "bytes"):
-        return megabytes(value)
+        return decimal(value)
     if value is None:
         return "–"
     if isinstance(value, dict):

@@ -1,9 +1,4 @@
-"""Settings as people type them: ``--set tree.branching=16``, ``--tree.branching 16`` and JSON files.
-
-Which settings exist is known to ``umpteen.config`` alone.
-"""
-
-from __future__ import annotations
+"""Parse settings on the command line: ``--set tree.branching=16``, ``--tree.branching 16`` and JSON files."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -20,7 +15,7 @@ DEMO = Path(__file__).parent.parent / "data" / "demo"
 def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
     """Turn ``--tree.branching 16`` and ``--trees 3`` into ``--set tree.branching=16 --set trees=3``.
 
-    A flag with a dot is a setting; one without is, if a setting has that name and the command no such flag.
+    A flag with a dot is a setting; a flag without is one if the command has no such flag.
 
     >>> spell_out(["data", "--tree.branching", "8", "--trees=3", "-o", "m"], ["--output"])
     ['data', '--set', 'tree.branching=8', '--set', 'trees=3', '-o', 'm']
@@ -48,10 +43,7 @@ def spell_out(args: Sequence[str], own_flags: Collection[str]) -> list[str]:
 def collect(
     config: Path | None, pairs: Sequence[str], recipe: str | None = None, *, preset: str | None = None, **direct: Any
 ) -> tuple[str, dict[str, Any]]:
-    """Return the recipe and its settings; a later source wins: preset, file, ``--set``, flags of their own.
-
-    Settings that differ only in being nested or dotted are the same setting, so all come back dotted.
-    """
+    """Return the recipe and its settings by dotted name; later sources override: preset, file, ``--set``, flags."""
     settings = _of_preset(preset)
     settings |= flatten(_read_config(config)) if config is not None else {}
     named = settings.pop("recipe", DEFAULT_RECIPE)
@@ -60,7 +52,7 @@ def collect(
         if not equals or not key:
             raise BadConfig(f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16")
         settings[key.strip()] = value.strip()
-    if "encoder" in settings:  # a name is the one thing most people set
+    if "encoder" in settings:
         settings["encoder.name"] = settings.pop("encoder")
     settings |= {key: value for key, value in direct.items() if value is not None}
     chosen = recipe or settings.get("recipe", named)
@@ -72,7 +64,7 @@ def collect(
 
 
 def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Tell settings for all recipes from those of one: ``lightxml:training.epochs=8``."""
+    """Separate settings of all recipes from those of a single one: ``lightxml:training.epochs=8``."""
     common: list[str] = []
     own: dict[str, list[str]] = {}
     for pair in pairs:
@@ -85,14 +77,14 @@ def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any
 
 
 def check_own(own: Collection[str], names: Collection[str]) -> None:
-    """Refuse settings of a recipe that is not trained."""
+    """Refuse settings of recipes that are not trained."""
     for name in own:
         if name not in names:
             raise BadConfig(f"--set names the recipe {name}, which is not one of {', '.join(sorted(names))}")
 
 
 def check_all_encoders(preset: str | None, settings: dict[str, Any]) -> None:
-    """Refuse to train a model per encoder where no preset names them, or where another encoder is named."""
+    """Refuse --all-encoders without a preset, or with another encoder."""
     if preset is None:
         raise BadConfig(
             "--all-encoders trains a model for each encoder of a preset; name it, as in --preset wiki10-31k"
@@ -102,7 +94,7 @@ def check_all_encoders(preset: str | None, settings: dict[str, Any]) -> None:
 
 
 def _of_preset(name: str | None) -> dict[str, Any]:
-    """Return a paper's settings for a dataset."""
+    """Return the settings of a paper for a dataset."""
     if name is None:
         return {}
     from umpteen.models.presets import preset
@@ -111,12 +103,12 @@ def _of_preset(name: str | None) -> dict[str, Any]:
 
 
 def data_path(text: str) -> str:
-    """Return the path that was typed; ``demo`` is the data that comes with the package, unless it exists."""
+    """Return the path of the data; ``demo`` is the data that comes with the package, unless a file has that name."""
     return str(DEMO) if text == "demo" and not Path(text).exists() else text
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Write nested settings as dotted ones.
+    """Return nested settings by dotted name.
 
     >>> flatten({"tree": {"branching": 8}, "seed": 1})
     {'tree.branching': 8, 'seed': 1}
@@ -128,7 +120,7 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def numbers(text: str, kind: type, what: str) -> tuple[Any, ...]:
-    """Read ``1,3,5``.
+    """Parse ``1,3,5``.
 
     >>> numbers("1,3,5", int, "-k")
     (1, 3, 5)

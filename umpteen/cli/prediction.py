@@ -1,30 +1,28 @@
-"""``umpteen predict``: texts come in as lines or rows, answers go out block by block.
+"""``umpteen predict``: read texts or feature rows and print predictions block by block.
 
-A block is whatever has arrived, so somebody typing gets an answer per line and a fast pipe full blocks.
+A block of standard input is what has arrived: a line in a terminal, many lines of a fast pipe.
 """
-
-from __future__ import annotations
 
 import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from umpteen.cli.terminal import Terminal, json_line, printable
 from umpteen.data import Labels, read, stream_texts
-from umpteen.data.lines import with_newlines
-from umpteen.data.xmc import NO_TEXTS
+from umpteen.data.lines import arriving_lines
+from umpteen.data.tables import is_json_row, json_rows
+from umpteen.data.xmc import NO_TEXTS, load_npz
 from umpteen.errors import BadInput, nearest
 
-_BLOCK = 4096  # texts answered at a time, at most
-_READ = 1 << 20  # bytes taken from standard input at a time, at most
-_SHOWN = 60  # characters of a text that a terminal shows
+_BLOCK = 4096  # maximum number of texts predicted at a time
+_SHOWN = 60  # characters of a text shown in a terminal
 _FEATURE_FILES = (".npz", ".svm", ".svmlight", ".libsvm")
 
-Block = tuple[list[str], Any]  # what to call the rows, and the rows: texts or features
+Block = tuple[list[str], Any]  # names of the rows, and the rows: texts or features
 
 
 def predict(
@@ -41,7 +39,7 @@ def predict(
 ) -> None:
     """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
 
-    With ``threshold``, those that score less are left out.
+    Labels with a score below ``threshold`` are not printed.
     """
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
@@ -63,10 +61,10 @@ def predict(
 
 
 def text_blocks(model: Any, source: str) -> Iterator[Block]:
-    """Walk the texts of a file, of a folder's test split or of standard input."""
+    """Yield the texts of a file, of the test split of a folder or of standard input."""
     if source == "-":
         if sys.stdin is None:
-            raise BadInput("texts are to come from standard input, but that is closed; name a file, or pipe texts in")
+            raise BadInput("texts are read from standard input, but that is closed; name a file, or pipe texts in")
         blocks = typed_texts(sys.stdin.buffer)
     else:
         if Path(source).suffix in _FEATURE_FILES:
@@ -77,7 +75,7 @@ def text_blocks(model: Any, source: str) -> Iterator[Block]:
 
 
 def feature_blocks(model: Any, source: str) -> Iterator[Block]:
-    """Walk the feature rows of a file or of a folder's test split."""
+    """Yield the feature rows of a file or of the test split of a folder."""
     X = _read_features(source, model.n_features_in_)
     for start in range(0, X.shape[0], _BLOCK):
         block = X[start : start + _BLOCK]
@@ -85,76 +83,30 @@ def feature_blocks(model: Any, source: str) -> Iterator[Block]:
 
 
 def typed_texts(stream: BinaryIO) -> Iterator[list[str]]:
-    """Read texts, or JSON lines if the first line is one, as blocks of what has arrived."""
-    arrived = _Arrived(stream)
-    block: list[str] = []
-    for text in arrived.texts():
-        block.append(text)
-        if len(block) >= _BLOCK or not arrived.waiting:
-            yield block
-            block = []
-    if block:
-        yield block
+    """Yield texts, or JSON lines if the first line is one, in blocks as they arrive."""
+    n_lines, is_json = 0, False
+    for lines in arriving_lines(stream):
+        is_json = is_json_row(lines[0], "text") if n_lines == 0 else is_json
+        texts = lines
+        if is_json:
+            texts = [text for text, _ in json_rows(lines, "standard input", "text", first_line=n_lines + 1)]
+        n_lines += len(lines)
+        for start in range(0, len(texts), _BLOCK):
+            yield texts[start : start + _BLOCK]
 
 
 def read_allowed(path: Path, labels: Labels) -> list[int]:
-    """Read which labels may be predicted: one key or name a line; returns their ids."""
+    """Read the labels that may be predicted, one key or name per line; return their ids."""
     lines = enumerate(stream_texts(path), start=1)
-    wanted = {number: label for number, line in lines if (label := line.strip())}
-    if not wanted:
+    allowed = {number: label for number, line in lines if (label := line.strip())}
+    if not allowed:
         raise BadInput(f"{path} names no label; write one a line")
-    found = labels.encode([[label] for label in wanted.values()], unknown="ignore")
-    for (number, label), count in zip(wanted.items(), found.getnnz(axis=1), strict=True):
+    found = labels.encode([[label] for label in allowed.values()], unknown="ignore")
+    for (number, label), count in zip(allowed.items(), found.getnnz(axis=1), strict=True):
         if not count:
             hint = nearest(label, labels.keys(range(min(len(labels), 10_000))))
             raise BadInput(f"{path}:{number}: {label!r} is none of the {len(labels)} labels of the model{hint}")
     return found.indices.tolist()
-
-
-class _Arrived:
-    """Lines of a stream; ``waiting`` tells whether more of them are at hand."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.waiting = False
-
-    def texts(self) -> Iterator[str]:
-        from umpteen.data.tables import json_rows
-
-        lines = self._lines()
-        first = next(lines, None)
-        if first is None:
-            return lines
-        lines = chain([first], lines)
-        if first.lstrip().startswith("{") and '"text"' in first:
-            return (text for text, _ in json_rows(lines, "standard input", "text", None, {}))
-        return lines
-
-    def _lines(self) -> Iterator[str]:
-        rest, number = b"", 0
-        while True:
-            read = self._stream.read1(_READ)  # what is there, without waiting for more
-            if not read and not number:  # all that came, and no newline in it
-                rest = with_newlines(rest)
-            lines = (rest + read).split(b"\n")
-            rest = lines.pop() if read else b""
-            if not read and lines == [b""]:
-                return
-            # Blank lines at the end do not count: JSON lines skip them and nobody may be left waiting.
-            last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
-            for i, line in enumerate(lines):
-                self.waiting = i < last
-                number += 1
-                yield _decode(line, number)
-            if not read:
-                return
-
-
-def _decode(line: bytes, number: int) -> str:
-    try:
-        return line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"standard input:{number}: this line is not UTF-8; convert it first") from error
 
 
 def _in_blocks(texts: Iterator[str]) -> Iterator[list[str]]:
@@ -166,29 +118,14 @@ def _read_features(source: str, n_features: int) -> Any:
     if source == "-":
         raise BadInput("the model was trained on feature rows, not texts; pass a file of rows (XMC, svmlight, npz)")
     if Path(source).suffix == ".npz":
-        return _read_npz(Path(source))
+        return load_npz(Path(source))
     try:
         dataset = read(source, "test", n_features=n_features)
-    except BadInput as error:  # in training the file might have been put elsewhere
+    except BadInput as error:  # the hint about texts applies to training only
         raise BadInput(str(error).replace(NO_TEXTS, "; the model was trained on feature rows, not texts")) from error
     if dataset.X is None:
         raise BadInput(f"the model was trained on feature rows, but {source} holds texts; pass rows of features")
     return dataset.X
-
-
-def _read_npz(path: Path) -> Any:
-    import scipy.sparse as sp
-
-    from umpteen.data.sparse import as_csr
-
-    try:
-        return as_csr(sp.load_npz(path), name=str(path))
-    except BadInput:
-        raise
-    except FileNotFoundError as error:
-        raise BadInput(f"{path} does not exist") from error
-    except Exception as error:  # zip, zlib, numpy and scipy each have their own for a damaged file
-        raise BadInput(f"{path} is not a matrix written by scipy.sparse.save_npz: {error}") from error
 
 
 Named = list[tuple[str, int, str, float]]  # name, id, key, score

@@ -1,9 +1,4 @@
-"""Standard streams that whoever started the command has closed, or that close while it runs.
-
-Nothing heavy is imported here: the command looks at its streams before anything else.
-"""
-
-from __future__ import annotations
+"""Standard streams that are closed when the command starts, or while it runs."""
 
 import io
 import os
@@ -12,32 +7,32 @@ from contextlib import suppress
 
 
 class ClosedOutput(io.TextIOBase):
-    """Stands in for a standard output that is closed: a command without results runs, one with results fails."""
+    """Replaces a closed standard output: only commands that print results fail."""
 
     encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        """Refuse."""
+        """Raise OSError."""
         raise OSError("standard output is closed, so there is nowhere to print results; send it to a file or a pipe")
 
 
 def prepare() -> None:
-    """Write UTF-8, and occupy what is closed: the next file that is opened would be taken for a standard stream."""
+    """Set the encoding to UTF-8, and replace closed streams, whose numbers the next opened files would get."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     if sys.stdout is None:
         sys.stdout = ClosedOutput()
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the command runs
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the command ends
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # labels are in any script
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def forget_output() -> None:
-    """Forget what could not be written, or Python complains about it at the end."""
+def discard_output() -> None:
+    """Discard buffered output, which Python would try to write again at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

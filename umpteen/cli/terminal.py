@@ -1,9 +1,4 @@
-"""Where a command speaks: results to stdout; notes, progress and errors to stderr.
-
-Knows how things look, not what they mean.
-"""
-
-from __future__ import annotations
+"""Output of the commands: results to stdout; notes, progress and errors to stderr."""
 
 import json
 import re
@@ -21,10 +16,10 @@ from umpteen.engine import Progress as Callback
 from umpteen.engine import silent
 from umpteen.kernels.compiling import on_compile
 
-_WIDE = 160  # columns of a table where nobody watches
-_PAUSE = 0.05  # seconds between two redraws of a bar
-# What a terminal may take for a command, or for another direction of writing: C0, DEL, C1, line and paragraph ends, and
-# the marks of bidirectional text. Halves of surrogate pairs are escaped by the streams.
+_WIDE = 160  # width of tables if the output is not a terminal
+_PAUSE = 0.05  # minimum seconds between two updates of a bar
+# Control characters of terminals: C0, DEL, C1, line and paragraph separators, and the marks of bidirectional text.
+# Unpaired surrogates are escaped by the streams.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -42,26 +37,26 @@ class Terminal:
         self.err = _console(stderr=True)
 
     def note(self, text: str) -> None:
-        """Say something that is not a result."""
+        """Print a message that is not a result."""
         if not self.quiet:
             self.err.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True)
 
     def error(self, text: str) -> None:
-        """Say in one line what went wrong."""
+        """Print an error message on one line."""
         self.err.print(Text("error: ", style="bold red") + Text(printable(text), style="red"), soft_wrap=True)
 
     def json(self, value: Any) -> None:
-        """Print a result for programs, on one line."""
+        """Print a result as JSON on one line."""
         self.out.file.write(json_line(value))
 
     def say(self, text: str) -> None:
-        """Print a line that is a result for people."""
+        """Print a result as a line of text."""
         self.out.print(printable(text), markup=False, highlight=False)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", lines: bool = False
     ) -> None:
-        """Print a result for people; numbers stand to the right, ``lines`` sets rows apart."""
+        """Print a result as a table; numbers are right-aligned, ``lines`` draws lines between rows."""
         rows = [list(row) for row in rows]
         title = printable(title)
         table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold", show_lines=lines)
@@ -74,26 +69,29 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Iterator[Callback]:
-        """Yield a callback that shows a bar per stage, or a line per finished stage where nobody watches."""
+        """Yield a callback that shows a bar per stage, or prints finished stages if stderr is not a terminal."""
         if self.quiet:
             yield silent
         elif not self.err.is_terminal:
             with self.compiling():
                 yield _Lines(self)
         else:
-            columns = (
-                TextColumn("{task.description:24}"),
-                BarColumn(),
-                TaskProgressColumn(),
-                TimeElapsedColumn(),
-            )
+            columns = TextColumn("{task.description:24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
             with Progress(*columns, console=self.err) as bars, on_compile(_CompileBar(bars)):
                 yield _Bars(bars)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Say so once if kernels have to be compiled within: somebody is waiting for it."""
-        with on_compile(_CompileNote(self)):
+        """Print a note before the first kernel that is compiled within the block."""
+        is_noted = False
+
+        def note(kernel: str, seconds: float | None) -> None:
+            nonlocal is_noted
+            if not is_noted:
+                is_noted = True
+                self.note("Compiling kernels, which are kept for the next time")
+
+        with on_compile(note):
             yield
 
 
@@ -114,11 +112,11 @@ class _Bars:
             self._tasks[stage] = self._bars.add_task(stage)
         self._bars.update(self._tasks[stage], completed=done, total=max(total, 1))
         if done >= total:
-            self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # the stage may come again
+            self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # a stage may be repeated
 
 
 class _CompileBar:
-    """A bar without an end while kernels are compiled, which counts nothing: nobody knows how many there will be."""
+    """An indeterminate bar while kernels are compiled, whose number is not known."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars, self._depth = bars, 0
@@ -129,18 +127,6 @@ class _CompileBar:
         if self._task is None:
             self._task = self._bars.add_task("compile kernels", total=None)
         self._bars.update(self._task, visible=self._depth > 0)
-
-
-class _CompileNote:
-    """One line before the first kernel is compiled."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal, self._said = terminal, False
-
-    def __call__(self, kernel: str, seconds: float | None) -> None:
-        if not self._said:
-            self._said = True
-            self._terminal.note("Compiling kernels, which are kept for the next time")
 
 
 class _Lines:
@@ -158,7 +144,7 @@ class _Lines:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape what a terminal would obey instead of show: label names and texts may come from strangers.
+    """Escape control characters, for label names and texts may be untrusted.
 
     >>> printable("red\\x1b[2J\\tblue")
     'red\\\\x1b[2J\\\\tblue'
@@ -169,13 +155,13 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def json_line(value: Any) -> str:
-    """Write a value as JSON on one line; JSON escapes most of what is not printable, the rest is escaped here."""
+    """Format a value as JSON on one line, with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def duration(seconds: float) -> str:
-    """Spell out a time.
+    """Format a time.
 
     >>> duration(0.25), duration(75), duration(7300)
     ('0.25 s', '1 min 15 s', '2 h 1 min')
@@ -186,20 +172,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def megabytes(n_bytes: float) -> str:
-    """Spell out a size.
-
-    >>> megabytes(1_500_000), megabytes(2_000)
-    ('1.5 MB', '2.0 kB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{n_bytes:.0f} bytes"
-
-
 class _Console(Console):
-    """A console that leaves it to the command what a closed pipe means."""
+    """A console that raises BrokenPipeError, which rich would turn into an exit."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -1,24 +1,21 @@
-"""``umpteen train``: read, estimate, fit, save.
-
-Knows nothing about how a recipe learns.
-"""
-
-from __future__ import annotations
+"""``umpteen train``: read data, estimate the cost, fit and save a model."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from umpteen.cli.options import check_own
-from umpteen.cli.terminal import Terminal, duration, megabytes
+from umpteen.cli.terminal import Terminal, duration
 from umpteen.data import read
 from umpteen.errors import BadConfig
 from umpteen.store import Run
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with a sentence that says what is kept and how to go on."""
+    """Ctrl-C, with a message about the checkpoint and how to resume."""
 
 
 def train(
@@ -33,7 +30,7 @@ def train(
 ) -> None:
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
-    ``settings`` are the names of those that were given: of one that changes nothing it is told why.
+    ``settings`` are the names of the given settings; those without effect are reported.
     """
     from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
@@ -54,8 +51,8 @@ def train(
             model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
         save_or_rescue(model, output, checkpoint)
     except KeyboardInterrupt as error:
-        raise Interrupted(_what_is_kept(checkpoint)) from error
-    seconds, size = duration(time.perf_counter() - begun), megabytes(size_of(output))
+        raise Interrupted(_interrupted(checkpoint)) from error
+    seconds, size = duration(time.perf_counter() - begun), decimal(size_of(output))
     terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
 
 
@@ -68,7 +65,7 @@ def build(
     weights: Sequence[float] | None = None,
     preset: str | None = None,
 ) -> Any:
-    """Make an untrained model; an ensemble if the recipe names several, or if it is that of a preset."""
+    """Return an unfitted model; an ensemble if the recipe names several models, or for a preset."""
     from umpteen.models import Ensemble
     from umpteen.models.presets import preset_ensemble
     from umpteen.models.recipes import create_members, member_names
@@ -87,11 +84,11 @@ def build(
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder."""
+    """Return the total size of all files in a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _what_is_kept(checkpoint: Path | None) -> str:
+def _interrupted(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "Interrupted; nothing was saved. With --checkpoint DIR a run can be resumed."
     if not Run(checkpoint).is_begun:

@@ -1,21 +1,9 @@
-"""Settings: one frozen dataclass per noun, every field with a default, a sentence and a range.
-
-Knows nothing about data, files or models.
-"""
-
-from __future__ import annotations
+"""Settings of all recipes: frozen dataclasses whose fields have a default, a description and a range."""
 
 from typing import Any
 
 from umpteen.config.checked import describe, difference, from_dict, to_dict, update
-from umpteen.config.linear import (
-    LinearConfig,
-    ModelConfig,
-    SearchConfig,
-    StoreConfig,
-    TfidfConfig,
-    TreeConfig,
-)  # fmt: skip
+from umpteen.config.linear import LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig
 from umpteen.config.neural import (
     FEW_TEXTS,
     FEWER_IN_TRAINING,

@@ -1,10 +1,7 @@
-"""Settings as frozen dataclasses whose fields have a default, a sentence and a range, all checked when one is made.
+"""Base class and functions for settings: frozen dataclasses whose fields are checked in ``__post_init__``.
 
-The command line, ``set_params``, the JSON files and the docs are all generated from such classes, so there is one list
-of options. Knows no setting.
+The command line, ``set_params``, the JSON files and the docs are all generated from these classes.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import json
@@ -15,24 +12,24 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, fields, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 from umpteen.errors import BadConfig, nearest
 
 Settings = TypeVar("Settings")
 
-_LARGEST = 2**62  # whole number that a setting may be: compiled code counts in 64 bits
+_LARGEST = 2**62  # limit of integer settings: compiled code uses 64-bit integers
 
 
 class Form(NamedTuple):
-    """How a text must look: a pattern, and the same in words."""
+    """Pattern that a string must match, and its description in error messages."""
 
     pattern: str
     words: str
 
 
 class When(NamedTuple):
-    """The settings with which an option has an effect: in words, and as a test of the whole settings."""
+    """Condition under which an option has an effect: its description, and a predicate of the root settings."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -48,32 +45,31 @@ def option(
     form: Form | None = None,
     when: When | None = None,
 ) -> Any:
-    """Declare a setting: its default, what it does, what it may be, and when it has an effect (always by default)."""
+    """Declare a setting: default, description, allowed values, and when it has an effect (``None``: always)."""
     rules = {"doc": doc, "low": low, "high": high, "choices": choices, "form": form, "when": when}
     return field(default=default, metadata=rules)
 
 
-def unused(settings: Any) -> dict[str, str]:
-    """List the settings, or groups of them, that have no effect with these settings, and when they would."""
-    return dict(_unused(settings, settings, ""))
-
-
-def _unused(part: Any, whole: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    for spec in fields(part):
-        when, value = spec.metadata.get("when"), getattr(part, spec.name)
-        if when is not None and not when.holds(whole):
-            yield prefix + spec.name, when.words
+def unused(group: Any, root: Any = None, prefix: str = "") -> dict[str, str]:
+    """Map the settings, or groups of settings, that have no effect to the condition under which they would."""
+    root = group if root is None else root
+    found: dict[str, str] = {}
+    for spec in fields(group):
+        when, value = spec.metadata.get("when"), getattr(group, spec.name)
+        if when is not None and not when.holds(root):
+            found[prefix + spec.name] = when.words
         elif dataclasses.is_dataclass(value):
-            yield from _unused(value, whole, f"{prefix}{spec.name}.")
+            found |= unused(value, root, f"{prefix}{spec.name}.")
+    return found
 
 
 class Checked:
-    """Check every field's type and range when an instance is made."""
+    """Check the type and range of every field when an instance is created."""
 
-    by_text: ClassVar[str] = ""  # the field that is meant where a text stands for the whole
+    by_text: ClassVar[str] = ""  # field that is set if a string is given in place of this group
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        hints = get_type_hints(type(self))
         for spec in fields(self):  # type: ignore[arg-type]
             value = _coerce(spec.name, getattr(self, spec.name), hints[spec.name])
             _check_range(spec.name, value, spec.metadata)
@@ -83,31 +79,29 @@ class Checked:
 def describe(cls: type) -> list[tuple[str, str, Any, str]]:
     """List every setting as ``(dotted key, type, default, doc)``, nested ones included."""
     rows = []
-    hints = _hints(cls)
+    hints = get_type_hints(cls)
     for spec in fields(cls):
         default = spec.default if spec.default is not dataclasses.MISSING else spec.default_factory()  # type: ignore[misc]
         if dataclasses.is_dataclass(default):
             rows += [(f"{spec.name}.{key}", *rest) for key, *rest in describe(type(default))]
         else:
-            hint = hints[spec.name]
-            kind = _kind(hint)
-            rows.append((spec.name, kind, default, spec.metadata.get("doc", "")))
+            rows.append((spec.name, _type_name(hints[spec.name]), default, spec.metadata.get("doc", "")))
     return rows
 
 
-def _kind(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     if isinstance(hint, types.UnionType):
         return f"{typing.get_args(hint)[0].__name__} or none"
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """Turn settings into plain JSON values."""
+    """Convert settings to plain JSON values."""
     return json.loads(json.dumps(dataclasses.asdict(settings)))
 
 
 def from_dict(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Build settings from a nested dict; what is absent keeps its default."""
+    """Build settings from a nested dict; missing keys keep their defaults."""
     return update(cls(), values)
 
 
@@ -117,39 +111,37 @@ def update(settings: Settings, values: Mapping[str, Any]) -> Settings:
     Keys may be nested dicts or dotted (``"tree.branching"``); strings are converted to the field's type.
     An unknown key is an error that suggests the nearest known one.
     """
-    hints = _hints(type(settings))
+    names = {spec.name for spec in fields(settings)}  # type: ignore[arg-type]
     changes: dict[str, Any] = {}
     for key, value in values.items():
         head, _, rest = key.partition(".")
-        if head not in hints:
-            raise BadConfig(f"unknown setting '{key}'{nearest(key, _all_keys(type(settings)))}")
+        if head not in names:
+            known = {*names, *(key for key, *_ in describe(type(settings)))}
+            raise BadConfig(f"unknown setting '{key}'{nearest(key, known)}")
         current = changes.get(head, getattr(settings, head))
-        if rest:
-            if not dataclasses.is_dataclass(current):
-                raise BadConfig(f"setting '{head}' has no parts, so '{key}' does not exist")
-            with _within(head, type(current)):
-                changes[head] = update(current, {rest: value})
-        elif dataclasses.is_dataclass(current) and isinstance(value, Mapping):
-            with _within(head, type(current)):
-                changes[head] = update(current, value)
+        if rest and not dataclasses.is_dataclass(current):
+            raise BadConfig(f"setting '{head}' has no parts, so '{key}' does not exist")
+        if rest or (dataclasses.is_dataclass(current) and isinstance(value, Mapping)):
+            with _prefixed(head, type(current)):
+                changes[head] = update(current, {rest: value} if rest else value)
         else:
             changes[head] = value
     return replace(settings, **changes)  # type: ignore[type-var]
 
 
 @contextmanager
-def _within(noun: str, cls: type) -> Iterator[None]:
-    """Name a setting that is wrong in full: ``training.epochs``, not ``epochs``."""
+def _prefixed(group: str, cls: type) -> Iterator[None]:
+    """Put the name of the group before a setting that an error is about: ``training.epochs``, not ``epochs``."""
     try:
         yield
     except BadConfig as error:
         text = str(error)
         is_own = text.split(" ", 1)[0] in {spec.name for spec in fields(cls)}
-        raise BadConfig(f"{noun}.{text}" if is_own else text) from None
+        raise BadConfig(f"{group}.{text}" if is_own else text) from None
 
 
 def difference(settings: Any, base: Any) -> dict[str, Any]:
-    """List what differs from ``base`` as dotted keys: the short form in which recipes are published."""
+    """Return the settings that differ from ``base``, by dotted key."""
     changed: dict[str, Any] = {}
     for spec in fields(settings):
         ours, theirs = getattr(settings, spec.name), getattr(base, spec.name)
@@ -160,41 +152,32 @@ def difference(settings: Any, base: Any) -> dict[str, Any]:
     return changed
 
 
-def _all_keys(cls: type) -> list[str]:
-    return [key for key, *_ in describe(cls)] + [spec.name for spec in fields(cls)]
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
 def _coerce(name: str, value: Any, hint: Any) -> Any:
-    """Convert what a person typed, or JSON held, to the field's type."""
+    """Convert a value from the command line or from JSON to the type of its field."""
     if dataclasses.is_dataclass(hint):
         if hint.by_text and isinstance(value, str):
             return hint(**{hint.by_text: value})
         if isinstance(value, Mapping):
-            with _within(name, hint):
+            with _prefixed(name, hint):
                 return from_dict(hint, value)  # type: ignore[type-var]
         if not isinstance(value, hint):  # type: ignore[arg-type]
             raise BadConfig(f"{name} must be a {hint.__name__} or a dict, but is {value!r}")
         return value
     if typing.get_origin(hint) is tuple:
         if isinstance(value, str):
-            value = [part for part in value.replace(",", " ").split() if part]
+            value = value.replace(",", " ").split()
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = [value]  # one number serves all levels
+            value = [value]
         if not isinstance(value, (list, tuple)):
             raise BadConfig(f"{name} must be a list, but is {value!r}")
-        item = typing.get_args(hint)[0]
-        return tuple(_coerce(name, part, item) for part in value)
+        return tuple(_coerce(name, part, typing.get_args(hint)[0]) for part in value)
     if hint is bool:
         return _as_bool(name, value)
     if hint in (int, float):
         return _as_number(name, value, hint)
-    if isinstance(hint, types.UnionType):  # a number or nothing
-        is_nothing = value is None or (isinstance(value, str) and value.strip().lower() == "none")
-        return None if is_nothing else _coerce(name, value, typing.get_args(hint)[0])
+    if isinstance(hint, types.UnionType):  # a number or None
+        is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if is_none else _coerce(name, value, typing.get_args(hint)[0])
     if hint is str and not isinstance(value, str):
         raise BadConfig(f"{name} must be text, but is {value!r}")
     return value
@@ -216,7 +199,7 @@ def _as_number(name: str, value: Any, kind: type) -> int | float:
     try:
         number = float(value) if not isinstance(value, bool) else float("nan")
         if kind is int and isinstance(value, str):
-            with suppress(ValueError):  # "1e3" is a whole number too, but large ones lose digits as floats
+            with suppress(ValueError):  # "1e3" is an integer too, but large integers lose digits as floats
                 value = int(value)
     except (TypeError, ValueError, OverflowError):
         number = float("nan")

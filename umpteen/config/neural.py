@@ -10,25 +10,25 @@ from umpteen.config.checked import Checked, Form, When, option
 from umpteen.config.linear import LinearConfig, ModelConfig, has_ranker
 from umpteen.errors import BadConfig
 
-# How much is done at a time where no setting says so: here, because estimates need it without torch.
-TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # embedded
-FEWER_IN_TRAINING = 4  # gradients need about this many times the memory
+# Block sizes that no setting changes. They are defined here because estimates need them without torch.
+TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # when embedding texts
+FEWER_IN_TRAINING = 4  # divisor for training: gradients need about this many times the memory
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
 
 
 class ReaderSpec(NamedTuple):
-    """A reader: its class, or where that is (module:class), and what it reads of a text.
+    """A reader: its class, or the place of that (module:class), and its input.
 
-    ``layers`` of an encoder, the ``words`` of one (its tokens and their embeddings), or ``features`` (tf-idf, or rows
-    that were given) without an encoder.
+    The input is ``layers`` of an encoder, its ``words`` (tokens and their embeddings), or ``features`` (tf-idf or given
+    feature rows) without an encoder.
     """
 
     place: str | type
     reads: str
 
 
-# ``umpteen.neural.readers.register_reader`` adds to them.
+# ``umpteen.neural.readers.register_reader`` adds further ones.
 READERS = {
     "layers": ReaderSpec("umpteen.neural.layers:Layers", "layers"),
     "lstm": ReaderSpec("umpteen.neural.attentionxml:BiLSTM", "words"),
@@ -81,7 +81,7 @@ _VALIDATED = When("training.validation_fraction is above 0", lambda c: c.trainin
 class EncoderConfig(Checked):
     """The pretrained transformer."""
 
-    by_text: ClassVar[str] = "name"  # the one thing most people set
+    by_text: ClassVar[str] = "name"
 
     name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
     max_length: int = option(
@@ -220,7 +220,7 @@ class NetworkConfig(Checked):
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """What levels read of the encoder, one for each or one for all; none leaves it to the encoder."""
+        """Pooling for each level, or a single one for all; empty: that of the encoder."""
         return tuple(filter(None, (spec.strip() for spec in self.pooling.split(","))))
 
     def bottleneck_at(self, level: int, n_levels: int) -> int:
@@ -232,7 +232,7 @@ class NetworkConfig(Checked):
         return _at(self.dropout, level)
 
     def beam_at(self, level: int) -> int:
-        """Return how many nodes of a level have their children scored.
+        """Return the number of nodes of a level whose children are scored.
 
         Examples
         --------
@@ -323,11 +323,8 @@ class TrainingConfig(Checked):
     )
     cuda_graphs: bool = option(True, "on a GPU, capture training steps as CUDA graphs, which reduces launch overhead")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def epochs_at(self, level: int, n_levels: int) -> float:
-        """Return the passes at one of so many levels.
+        """Return the number of epochs at one of ``n_levels`` levels.
 
         Examples
         --------
@@ -340,7 +337,7 @@ class TrainingConfig(Checked):
 
 @dataclass(frozen=True)
 class NeuralConfig(ModelConfig):
-    """Everything a neural recipe needs: the settings of its ranker, encoder, network and training."""
+    """All settings of a neural recipe: ranker, encoder, network and training."""
 
     features: str = option(
         "auto",
@@ -369,7 +366,7 @@ class NeuralConfig(ModelConfig):
         "classifiers' margin, and bias. Empty: fitted on held-out texts",
         when=When("there is a ranker and head_weight is none", lambda c: has_ranker(c) and c.head_weight is None),
     )
-    # rows with an embedding are long, and what its ranker needs was measured with these
+    # defaults of the ranker were measured on rows with an embedding, which are longer than tf-idf rows
     linear: LinearConfig = field(
         default_factory=lambda: LinearConfig(cost=1.0, max_iter=20, negatives="tfn+man", negatives_beam=5),
         metadata={"when": _RANKED},
@@ -397,16 +394,16 @@ class NeuralConfig(ModelConfig):
 
     @property
     def is_recursive(self) -> bool:
-        """Whether an encoder is fine-tuned level by level for a ranker, as in XR-Transformer."""
+        """Whether an encoder is fine-tuned level by level for a linear ranker, as in XR-Transformer."""
         return self.training.order == "coarse-to-fine"
 
     @property
     def whitens(self) -> bool:
-        """Whether classifiers of a network read whitened vectors."""
+        """Whether the classifiers of a network read whitened vectors."""
         return self.training.init == "lda" and self.network.reader == "layers" and not self.is_recursive
 
     def updates_rows(self, level: int, n_nodes: int) -> bool:
-        """Return whether a level updates only the rows that a batch touches, without an optimiser."""
+        """Return whether a level uses sparse updates: of the scored rows only, without an optimiser."""
         network = self.network
         has_vectors = network.reader != "lstm" and self.training.order != "shared-reader"
         return level > 0 and n_nodes >= network.sparse_update_from and has_vectors
@@ -453,7 +450,7 @@ class NeuralConfig(ModelConfig):
 
 
 def _at(values: tuple[float, ...], level: int) -> float:
-    """Return the value for a level of a list whose last one serves the rest."""
+    """Return the value of a level; the last value is used for all further levels."""
     return values[min(level, len(values) - 1)]
 
 

@@ -1,12 +1,10 @@
-"""Settings, and arrays of networks, of earlier formats under the names they have now."""
-
-from __future__ import annotations
+"""Rename the settings, and the arrays of networks, of earlier model formats."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-# Old group and name of a setting: its name now. What is not here kept its name.
+# Old group and name of a setting: its present name. Other settings are unchanged.
 _FORMAT_1 = {
     "encoder": {"tokens": "encoder.max_length"},
     "finetune": {
@@ -43,11 +41,11 @@ _ARRAYS = (
     (r"\.whitening\.turn$", ".whitening.matrix"), (r"\.narrow\.", ".bottleneck."), (r"\.onward\.", ".forward_lstm."),
     (r"\.back\.", ".backward_lstm."),
 )  # fmt: skip
-_LISTS = ("network.dropout", "network.beam", "training.epochs")  # single numbers before
+_LISTS = ("network.dropout", "network.beam", "training.epochs")  # single numbers in format 1
 
 
 def from_format_1(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename the settings of a model of format 1; anything that is no setting is left for others to refuse."""
+    """Rename the settings of a model of format 1; malformed entries are kept and refused by later checks."""
     settings = config.get("settings")
     if not isinstance(settings, dict):
         return dict(config)
@@ -75,14 +73,14 @@ def from_format_2(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Return a value as it is written now."""
+    """Return the present spelling of a value."""
     if name in _LISTS and isinstance(value, (int, float)):
         return [value]
     return _VALUES.get(name, {}).get(value, value) if isinstance(value, (str, bool)) else value
 
 
 def array_from_format_1(name: str) -> str:
-    """Return the name of a network's array.
+    """Return the present name of a network's array.
 
     Examples
     --------

@@ -1,10 +1,4 @@
-"""Texts with their labels, found but not yet read, and the ways a row's labels are written in a file.
-
-Knows nothing about file formats: those hand in an iterator of rows. A row's labels are a list, or one string
-still to be split.
-"""
-
-from __future__ import annotations
+"""Texts with labels that are read on demand, and the ways in which files write the labels of a text."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,16 +12,16 @@ from umpteen.data.labels import Labels
 from umpteen.data.lines import open_text
 from umpteen.errors import BadInput
 
-Row = tuple[str, Any]  # the text, and its labels as a list or one string
+Row = tuple[str, Any]  # the text, and its labels as a list or a string that is split later
 _BRACKETED = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]*:[^<>]*)>")  # only URIs: a label may be called <g>
 
 
 @dataclass
 class Corpus:
-    """A source of rows that can be walked again and again.
+    """A source of rows that can be read repeatedly.
 
-    ``cells`` walks the labels alone where that is cheaper; ``is_table`` says that label cells show themselves what
-    separates labels; ``names`` is filled with the names of labels while rows are read, where the format has them.
+    ``cells`` yields the labels alone, if that is cheaper; ``is_table`` says that the separator of labels is to be
+    detected; reading rows adds the names of labels to ``names``, if the format has them.
     """
 
     where: Path
@@ -37,12 +31,12 @@ class Corpus:
     names: dict[str, str] = field(default_factory=dict)
 
     def texts(self) -> Iterator[str]:
-        """Walk the texts."""
+        """Yield the texts."""
         return (text for text, _ in self.rows())
 
     @cached_property
     def all_cells(self) -> list[Any]:
-        """The labels of every row, as they are written."""
+        """The labels of every row, not yet split."""
         return list(self.cells() if self.cells else (cell for _, cell in self.rows()))
 
     def read(self, n_rows: int | None = None) -> tuple[list[str], list[Any]]:
@@ -55,7 +49,7 @@ class Corpus:
 
 
 def split_cell(cell: Any) -> Any:
-    """Split labels separated by blanks, and take the angle brackets off URIs.
+    """Split labels separated by blanks, and remove the angle brackets of URIs.
 
     >>> split_cell("<http://example.org/a> b")
     ['http://example.org/a', 'b']
@@ -69,18 +63,18 @@ def split_cell(cell: Any) -> Any:
 
 
 def without_brackets(label: str) -> str:
-    """Return the URI inside ``<…>``; any other label as it is."""
+    """Return the URI inside ``<…>``; other labels unchanged."""
     match = _BRACKETED.fullmatch(label)
     return match[1] if match else label
 
 
 def _has_uris(cell: str) -> bool:
-    """Tell whether a cell holds URIs in angle brackets, which are separated by blanks."""
+    """Return whether a cell holds URIs in angle brackets, which are separated by blanks."""
     return "<" in cell and _BRACKETED.search(cell) is not None
 
 
 def separator_in(cells: Iterable[Any]) -> str | None:
-    """Return what separates the labels of a table: a semicolon if any cell has one, else a blank; None if neither.
+    """Return the separator of labels in a table: a semicolon if any cell has one, else a blank; None if neither.
 
     >>> separator_in(["machine learning; law", "tax law"]), separator_in(["tax law"]), separator_in(["tax", ["a", "b"]])
     (';', ' ', None)
@@ -92,7 +86,7 @@ def separator_in(cells: Iterable[Any]) -> str | None:
 
 
 def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]:
-    """Split label cells at semicolons if that is the separator, else at blanks; cells of URIs in brackets at blanks.
+    """Split label cells at semicolons if that is the separator, else at blanks; URIs in brackets always at blanks.
 
     >>> split_cells(["machine learning; law", "tax law", ["a", "b"]], ";")
     [['machine learning', 'law'], ['tax law'], ['a', 'b']]
@@ -108,9 +102,9 @@ def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]
 
 
 def read_label_names(path: Path) -> tuple[Labels, bool]:
-    """Read a vocabulary: ``key<TAB>name`` or one name a line; also tells whether there were keys.
+    """Read a vocabulary, ``key<TAB>name`` or one name per line; return it and whether it has keys.
 
-    Ids are line numbers from zero. Keys may stand in angle brackets.
+    Ids are line numbers from zero. Keys may be in angle brackets.
     """
     keys: dict[str, int] = {}
     names: list[str] = []

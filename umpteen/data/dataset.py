@@ -1,7 +1,4 @@
-"""A dataset: texts or feature rows, their targets and the vocabulary, checked once when it is made.
-
-Knows nothing about files and formats; those are the readers' concern.
-"""
+"""``Dataset``: texts or feature rows, targets and the vocabulary, checked when it is created."""
 
 from __future__ import annotations
 
@@ -19,20 +16,20 @@ from umpteen.errors import BadInput
 
 @dataclass
 class Dataset:
-    """Rows to learn from or to be scored on.
+    """Rows to train or evaluate a model on.
 
     Parameters
     ----------
     texts
-        One text per row, or None where there are only features.
+        One text per row, or None.
     X
-        One feature row per text, or None where there are only texts.
+        One feature row per text, or None.
     Y
-        One target row per text, one column per label; None where nothing is known.
+        One target row per text, one column per label; None if unknown.
     labels
-        The vocabulary of Y's columns; numbers if not given.
+        Names of the columns of Y; column numbers by default.
     name
-        What messages and tables call it.
+        Name in messages and tables.
 
     Examples
     --------
@@ -85,23 +82,20 @@ class Dataset:
         return f"Dataset({self.name + ': ' if self.name else ''}{', '.join(parts)})"
 
     def take(self, rows: Any) -> Dataset:
-        """Return these rows (numbers, a mask or a slice) in this order, with the same vocabulary."""
-        wanted = _row_numbers(rows, len(self))
+        """Return the given rows (numbers, a mask or a slice) with the same vocabulary."""
+        rows = _row_numbers(rows, len(self))
         return Dataset(
-            texts=None if self.texts is None else [self.texts[i] for i in wanted],
-            X=None if self.X is None else self.X[wanted],
-            Y=None if self.Y is None else self.Y[wanted],
+            texts=None if self.texts is None else [self.texts[i] for i in rows],
+            X=None if self.X is None else self.X[rows],
+            Y=None if self.Y is None else self.Y[rows],
             labels=self.labels,
             name=self.name,
         )
 
     def split(self, share: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Hold out a random share of the rows: returns ``(rest, held out)``, each in the original order.
-
-        The same seed gives the same rows.
-        """
+        """Hold out a random fraction of the rows; return ``(rest, held out)``, each in the original order."""
         if not 0 < share < 1:
-            raise BadInput(f"share must lie between 0 and 1, but is {share!r}")
+            raise BadInput(f"share must be between 0 and 1, but is {share!r}")
         if len(self) < 2:
             raise BadInput(f"a dataset of {len(self)} rows cannot be split; two are needed")
         if not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -113,7 +107,7 @@ class Dataset:
 
     @property
     def inputs(self) -> Any:
-        """What a model is trained on: feature rows if there are any, else texts."""
+        """Input of a model: feature rows if there are any, else texts."""
         return self.texts if self.X is None else self.X
 
     def align(self, labels: Labels) -> Dataset:
@@ -139,7 +133,7 @@ class Dataset:
 
 
 def _places(own: Labels, labels: Labels) -> tuple[Labels, np.ndarray]:
-    """Return ``labels`` with the unknown ones of ``own`` behind, and the column of each of ``own`` there."""
+    """Return ``labels`` extended by the unknown labels of ``own``, and the column of each label of ``own`` in it."""
     if own.is_numbered or labels.is_numbered:
         n_labels = max(len(own), len(labels))
         return labels.widen(n_labels), np.arange(n_labels)
@@ -153,15 +147,15 @@ def _row_numbers(rows: Any, n_rows: int) -> np.ndarray:
     if isinstance(rows, slice):
         return np.arange(n_rows)[rows]
     try:
-        wanted = np.asarray(rows)
+        numbers = np.asarray(rows)
     except ValueError as error:
         raise BadInput(f"rows must be a list of row numbers: {error}") from error
-    if wanted.dtype == bool and wanted.shape == (n_rows,):
-        return np.flatnonzero(wanted)
-    if wanted.ndim != 1 or (len(wanted) and wanted.dtype.kind not in "iu"):
+    if numbers.dtype == bool and numbers.shape == (n_rows,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
         raise BadInput(f"rows must be row numbers or a mask of {n_rows} entries, but are {rows!r:.80}")
-    wanted = wanted.astype(np.int64)
-    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < n_rows):
-        low, high = wanted.min(), wanted.max()
-        raise BadInput(f"rows must lie between 0 and {n_rows - 1}, but range from {low} to {high}")
-    return wanted
+    numbers = numbers.astype(np.int64)
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < n_rows):
+        low, high = numbers.min(), numbers.max()
+        raise BadInput(f"rows must be between 0 and {n_rows - 1}, but range from {low} to {high}")
+    return numbers

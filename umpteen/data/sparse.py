@@ -1,10 +1,8 @@
-"""Sparse matrices at the door: whatever came in leaves as checked float32 CSR.
+"""Check sparse and dense matrices and convert them to float32 CSR.
 
-Knows nothing about texts, labels or files. A matrix that passed ``as_csr`` can be walked by a kernel
-without bounds checks; the user's own arrays are shared where they already fit and never written to.
+Kernels can iterate over the result of ``as_csr`` without bounds checks. It may share the arrays of the input, which are
+never changed.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -15,31 +13,31 @@ from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 
-_BLOCK = 1 << 20  # values looked at in one go, so that checks need no second copy of a large matrix
+_BLOCK = 1 << 20  # values checked at a time, to bound temporary memory
 _MAX_COLUMNS = np.iinfo(np.int32).max
 
 
 def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool = True) -> sp.csr_matrix:
     """Check a matrix and return it as canonical float32 CSR.
 
-    Canonical means: indices in range, sorted within each row, no duplicates (they are summed), 32-bit
-    indices. Input that is canonical already is wrapped, not copied.
+    Canonical means: 32-bit indices, in range and sorted within each row, without duplicates (they are summed).
+    Canonical input is not copied.
 
     Parameters
     ----------
     X
         Any scipy sparse matrix or array, a two-dimensional ndarray, or a list of lists.
     name
-        What messages call it.
+        Name in messages.
     n_features
-        The number of columns it must have.
+        Required number of columns.
     finite
         Refuse NaN and infinity.
 
     Returns
     -------
     scipy.sparse.csr_matrix
-        Its ``indptr`` has the type of ``indices``, as scipy wants it; kernels take :func:`triplet`.
+        Kernels take its :func:`triplet`.
 
     Examples
     --------
@@ -62,7 +60,7 @@ def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool 
 
 
 def stored(table: np.ndarray) -> sp.csr_matrix:
-    """Return a dense table as CSR, without the lists of rows and columns that scipy would make first.
+    """Return a dense array as CSR, with less memory than scipy, which would create a COO matrix first.
 
     Examples
     --------
@@ -71,7 +69,7 @@ def stored(table: np.ndarray) -> sp.csr_matrix:
     """
     n, d = table.shape
     has_zeros = bool((table == 0).any())
-    values = table.flatten() if has_zeros else table.ravel()  # a copy, where entries will be taken out
+    values = table.flatten() if has_zeros else table.ravel()  # a copy if entries are removed
     columns, ptr = np.tile(np.arange(d, dtype=np.int32), n), np.arange(n + 1) * d
     csr = sp.csr_matrix((values, columns, ptr), shape=(n, d))
     if has_zeros:
@@ -80,7 +78,7 @@ def stored(table: np.ndarray) -> sp.csr_matrix:
 
 
 def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what kernels take: ``(indptr int64, indices int32, data float32)``, each contiguous."""
+    """Return the arguments of kernels: ``(indptr int64, indices int32, data float32)``, each contiguous."""
     return (
         np.ascontiguousarray(csr.indptr, dtype=np.int64),
         np.ascontiguousarray(csr.indices, dtype=np.int32),
@@ -88,11 +86,24 @@ def triplet(csr: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
-    """Scale each row to length one; rows without values stay as they are.
+def pointers(lengths: Any) -> np.ndarray:
+    """Return where slices of these lengths start, and where the last one ends, as int64.
 
-    The result shares ``indices`` and ``indptr`` with its argument, which is returned as it is if all its rows
-    have length one already (within 1e-6).
+    Examples
+    --------
+    >>> pointers([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return ends
+
+
+def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
+    """Scale each row to unit length; rows without values are unchanged.
+
+    The result shares ``indices`` and ``indptr`` with the argument, which is returned itself if all its rows have unit
+    length (within 1e-6).
     """
     n_rows = csr.shape[0]
     cuts = np.linspace(0, n_rows, min(max(1, n_rows // 256), 8 * threads) + 1).astype(np.int64)
@@ -113,7 +124,7 @@ def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
 
 
 def check_rows_match(X: Any, Y: Any, x_name: str = "X", y_name: str = "Y") -> None:
-    """Refuse inputs and targets of different length; either may be a matrix or a sequence."""
+    """Refuse inputs and targets with different numbers of rows; each is a matrix or a sequence."""
     n_x, n_y = n_rows_of(X), n_rows_of(Y)
     if n_x != n_y:
         raise BadInput(f"{y_name} has {n_y} rows but {x_name} has {n_x}; pass one label row per text")
@@ -125,12 +136,12 @@ def n_rows_of(rows: Any) -> int:
 
 
 def wrap(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """Make a matrix around the arrays without copying them."""
+    """Return a matrix of these arrays without copying them."""
     return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
 
 
 def refuse_masked(X: Any, name: str) -> None:
-    """Refuse an array whose mask would be lost."""
+    """Refuse an array with masked entries."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
         raise BadInput(f"{name} has masked entries, which would be read as if they were not; pass {name}.filled(0)")
 
@@ -154,57 +165,31 @@ def _from_sparse(X: Any, name: str) -> sp.csr_matrix:
     if X.ndim != 2:
         raise BadInput(f"{name} must have two dimensions, but has shape {X.shape}. Reshape your data")
     _check_width(X.shape[1], name)
-    if X.format != "csr":
-        X = _converted(X, name)
-    _check_compressed(X, X.shape[0], X.shape[1], name)
-    nnz = int(X.indptr[-1])
-    data = _as_float32(X.data[:nnz], name)
-    return wrap(data, X.indices[:nnz].astype(np.int32, copy=False), X.indptr, X.shape)
-
-
-def _converted(X: Any, name: str) -> Any:
-    """Convert another sparse format, after checks that keep scipy's compiled code within its arrays."""
     try:
-        if X.format == "csc":
-            _check_compressed(X, X.shape[1], X.shape[0], name)
-        elif X.format == "coo":
-            for axis, index in enumerate(X.coords):
-                _check_index_range(index, X.shape[axis], name)
-        elif X.format == "bsr":
-            X.check_format(full_check=True)
-        if X.dtype.kind in "biu":
-            X = X.astype(np.float32)  # scipy sums duplicates in the type it finds: 100 + 100 in int8
-        return X.tocsr()
-    except (ValueError, TypeError, IndexError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{name} is not a well-formed {X.format} matrix: {error}") from error
+        checked = _checked(X)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise BadInput(f"{name} is not a well-formed {X.format} matrix: {error}; rebuild it") from error
+    if checked.format != "csr":
+        if checked.dtype.kind in "biu":
+            checked = checked.astype(np.float32)  # scipy sums duplicates in the type of the matrix: 100 + 100 in int8
+        checked = checked.tocsr()
+    nnz = int(checked.indptr[-1])
+    data, indices = _as_float32(checked.data[:nnz], name), checked.indices[:nnz].astype(np.int32, copy=False)
+    return wrap(data, indices, checked.indptr, checked.shape)
 
 
-def _check_compressed(X: Any, n_major: int, n_minor: int, name: str) -> None:
-    """Check the three arrays of a CSR (or, with the axes exchanged, CSC) matrix."""
-    for part in ("data", "indices", "indptr"):
-        array = getattr(X, part)
-        if not isinstance(array, np.ndarray) or array.ndim != 1:
-            raise BadInput(f"{name}.{part} must be a one-dimensional array; rebuild the matrix")
-        if part != "data" and array.dtype.kind not in "iu":
-            raise BadInput(f"{name}.{part} must hold whole numbers, but is {array.dtype}")
-    indptr, n_indices, n_data = X.indptr, len(X.indices), len(X.data)
-    if len(indptr) != n_major + 1:
-        raise BadInput(f"{name}.indptr must have {n_major + 1} entries, but has {len(indptr)}; rebuild it")
-    if n_indices != n_data:
-        raise BadInput(f"{name} has {n_indices} indices but {n_data} values; rebuild it")
-    if indptr[0] != 0 or indptr[-1] > n_data or np.any(indptr[1:] < indptr[:-1]):
-        raise BadInput(f"{name}.indptr must rise from 0 to at most {n_data} stored values; rebuild it")
-    _check_index_range(X.indices[: int(indptr[-1])], n_minor, name)
-
-
-def _check_index_range(indices: np.ndarray, bound: int, name: str) -> None:
-    if not len(indices):
-        return
-    low, high = indices.min(), indices.max()
-    if low < 0 or high >= bound:
-        raise BadInput(f"{name} has an index {low if low < 0 else high}, outside 0 to {bound - 1}")
+def _checked(X: Any) -> Any:
+    """Return a sparse matrix of the same arrays; raise an error if scipy would access them out of bounds."""
+    if X.format == "coo":
+        return sp.coo_matrix((X.data, X.coords), shape=X.shape)  # checks the indices
+    if X.format not in ("csr", "csc", "bsr"):
+        return X
+    if X.indices.dtype.kind not in "iu" or X.indptr.dtype.kind not in "iu":
+        raise ValueError("indices and indptr must be integers")
+    form = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix}[X.format]
+    checked = form((X.data, X.indices, X.indptr), shape=X.shape)
+    checked.check_format(full_check=True)
+    return checked
 
 
 def _check_width(n_columns: int, name: str) -> None:
@@ -218,7 +203,7 @@ def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "biufO":
         raise BadInput(f"{name} must hold numbers, but holds {array.dtype}; pass texts as a list of str")
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes inf and is named later
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow gives inf, which is refused later
             return array.astype(np.float32, copy=False)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadInput(f"{name} must hold numbers: {error}") from error

@@ -1,10 +1,7 @@
-"""Tables: JSON lines, CSV with a header, Parquet; one column with the text, one with the labels.
+"""Read tables with a column of texts and one of labels: JSON lines, CSV with a header, Parquet.
 
-Labels are a list, or one string that is still to be split; a string that begins with ``[`` is a JSON list. Knows
-nothing about vocabularies or splits.
+Labels are a list, or a string that is split later; a string that begins with ``[`` is a JSON list.
 """
-
-from __future__ import annotations
 
 import csv
 import json
@@ -22,7 +19,7 @@ TABLES = (".jsonl", ".ndjson", ".csv", ".parquet")
 
 
 def table_corpus(path: Path, kind: str, text_column: str, label_column: str | None) -> Corpus:
-    """Return the corpus in a table of that kind; without ``label_column`` its labels are empty."""
+    """Return the corpus of a table; without ``label_column`` its labels are empty."""
     names: dict[str, str] = {}
 
     def rows() -> Iterator[Row]:
@@ -35,11 +32,22 @@ def table_corpus(path: Path, kind: str, text_column: str, label_column: str | No
     return Corpus(path, rows, is_table=True, names=names)
 
 
+def is_json_row(line: str, text_column: str) -> bool:
+    """Return whether a line looks like a JSON object with a text."""
+    return line.lstrip().startswith("{") and f'"{text_column}"' in line
+
+
 def json_rows(
-    lines: Iterable[str], where: str, text_column: str, label_column: str | None, names: dict[str, str]
+    lines: Iterable[str],
+    where: str,
+    text_column: str,
+    label_column: str | None = None,
+    names: dict[str, str] | None = None,
+    first_line: int = 1,
 ) -> Iterator[Row]:
-    """Read one JSON object per line; blank lines are skipped."""
-    for number, line in enumerate(lines, start=1):
+    """Yield the rows of JSON lines; blank lines are skipped."""
+    names = {} if names is None else names
+    for number, line in enumerate(lines, start=first_line):
         if not line.strip():
             continue
         here = f"{where}:{number}"
@@ -101,7 +109,7 @@ def _parquet_rows(path: Path, text_column: str, label_column: str | None, names:
 
 
 def _column(names: list[str], column: str, here: str) -> int:
-    """Return where a column is; one that the header has twice is refused."""
+    """Return the position of a column; duplicate columns are refused."""
     if names.count(column) > 1:
         raise BadInput(f"{here}: there are {names.count(column)} columns '{column}'; rename all but one")
     return _field({name: at for at, name in enumerate(names)}, column, here)
@@ -122,7 +130,7 @@ def _as_text(text: Any, here: str) -> str:
 
 
 def _as_cell(cell: Any, here: str, names: dict[str, str]) -> Any:
-    """Return labels as a list of text and numbers, or as a string still to be split."""
+    """Return labels as a list of text and numbers, or as a string that is split later."""
     if cell is None:
         return []
     if isinstance(cell, str):
@@ -139,7 +147,7 @@ def _as_cell(cell: Any, here: str, names: dict[str, str]) -> Any:
 
 
 def _as_label(label: Any, here: str, names: dict[str, str]) -> str | int:
-    """Return one label; of an object ``{"uri": …, "label": …}`` its URI, and leave its name in ``names``."""
+    """Return one label; of an object ``{"uri": …, "label": …}`` its URI, and add its name to ``names``."""
     if isinstance(label, dict) and isinstance(label.get("uri"), str):
         uri, name = label["uri"], label.get("label")
         if isinstance(name, str) and name:
@@ -153,7 +161,7 @@ def _as_label(label: Any, here: str, names: dict[str, str]) -> str | int:
 
 
 def _without_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which JSON escapes can smuggle in and UTF-8 cannot write."""
+    """Replace unpaired surrogates, which JSON escapes can contain and UTF-8 cannot encode."""
     try:
         text.encode()
         return text
@@ -163,7 +171,7 @@ def _without_surrogates(text: str) -> str:
 
 @contextmanager
 def _long_fields() -> Iterator[None]:
-    """Lift the csv module's limit of 131,072 characters a field while a file of long texts is read."""
+    """Raise the limit of the csv module, 131,072 characters per field."""
     before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         yield

@@ -1,11 +1,9 @@
-"""Inputs and targets as users pass them: texts or feature rows, and labels as lists, matrices or one per row.
+"""Inputs and targets in the forms that ``fit`` takes: texts or feature rows; labels as lists, matrices or one per row.
 
-``read_targets`` turns labels into a matrix and remembers their form, so that ``predict`` answers in the form
-that ``fit`` was given. Knows nothing about models, trees or files.
+``predict`` returns labels in the form of the targets that ``fit`` was given.
 """
 
-from __future__ import annotations
-
+import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,20 +12,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.labels import Labels, as_targets, is_indicator, refuse_ambiguous
-from umpteen.data.sparse import refuse_masked
+from umpteen.data.labels import Labels
+from umpteen.data.sparse import as_csr, refuse_masked
 from umpteen.errors import BadInput, nearest
 
 _SCALARS = (str, bytes, int, float, np.generic)
 
 
 def readable(X: Any) -> Any:
-    """Hold an iterator in a list: it can be read only once."""
+    """Return an iterator as a list, so that it can be read more than once; anything else unchanged."""
     return list(X) if isinstance(X, Iterator) else X
 
 
 def is_texts(X: Any) -> bool:
-    """Tell a list of texts from a matrix; a bare str is refused."""
+    """Return whether X is a list of texts and not a matrix; a single str is refused."""
     if isinstance(X, (str, bytes)):
         raise BadInput("texts must be a list, but a single text was passed; wrap it: [text]")
     _refuse_unordered(X, "X", "texts")
@@ -39,18 +37,18 @@ def is_texts(X: Any) -> bool:
     if not isinstance(X, Iterable):
         raise BadInput(f"X must be a list of texts or a matrix, but is a {type(X).__name__}")
     first = next(iter(X), "")
-    if not isinstance(first, Iterable):  # None or NaN in a list of texts is named by its row later
+    if not isinstance(first, Iterable):  # None or NaN in a list of texts is refused later, with its row
         return any(isinstance(value, str) for value in X)
     return isinstance(first, (str, bytes))
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The labels of a model, and the form in which they came.
+    """The labels of a model, and the form in which they were given.
 
     ``kind`` is ``lists`` (of labels per row), ``dense`` or ``sparse`` (a matrix with a column per label), or
-    ``single`` (one label per row); ``dtype`` is the type of single labels. ``counts`` says how many of the ``n_rows``
-    rows of training have each label; None for a model of an umpteen that did not keep it.
+    ``single`` (one label per row); ``dtype`` is the type of single labels. ``counts`` is the number of training rows
+    with each label, of ``n_rows`` in all; None for models of versions that did not save it.
     """
 
     labels: Labels
@@ -61,12 +59,12 @@ class Targets:
 
     @cached_property
     def names(self) -> list[str] | None:
-        """Name of each label, or None if labels are numbers."""
+        """Name of each label, or None if labels are column numbers."""
         return None if self.labels.is_numbered else self.labels.names()
 
     @cached_property
     def classes(self) -> np.ndarray:
-        """The labels by column, as scikit-learn wants them: single labels have the type they came in."""
+        """The ``classes_`` of scikit-learn: labels by column; single labels have their original type."""
         if self.names is None:
             return np.arange(len(self.labels))
         kind = np.dtype(self.dtype).kind if self.dtype else "O"
@@ -75,19 +73,18 @@ class Targets:
         return np.array(self.names, dtype=object if kind == "O" else str).astype(self.dtype or object)
 
     def encode(self, Y: Any) -> sp.csr_matrix:
-        """Turn true labels into a matrix; unknown ones get columns of their own, so that they count.
+        """Convert true labels to a matrix; unknown labels get further columns, so that they count as missed.
 
-        Pairs of 0 and 1 are labels if ``fit`` was given lists, and could be either if not.
+        Pairs of 0 and 1 are labels if ``fit`` was given lists, and are refused otherwise.
         """
         Y = readable(Y)
         kind = _kind(Y)
-        if kind == "lists":
+        if kind in ("lists", "single"):
+            rows = _rows(Y, kind)
             if self.kind != "lists":
-                refuse_ambiguous(Y)
-            return self.labels.copy().encode(Y, unknown="add")
-        if kind == "single":
-            return self.labels.copy().encode([_name(value) for value in _single(Y)], unknown="add")
-        targets = as_targets(np.asarray(Y) if kind == "dense" else Y)[0]
+                _refuse_ambiguous(rows)
+            return self.labels.copy().encode(rows, unknown="add")
+        targets = _read_matrix(Y)
         if targets.shape[1] < len(self.labels):
             raise BadInput(
                 f"Y has {targets.shape[1]} columns but the model has {len(self.labels)} labels; "
@@ -96,7 +93,7 @@ class Targets:
         return targets
 
     def decode(self, labels: np.ndarray, scores: np.ndarray, threshold: float) -> Any:
-        """Return the ranked labels that reach the threshold, in the form of Y; for single labels, the best one."""
+        """Return the ranked labels that reach the threshold, in the form of Y; of single labels the first."""
         if self.kind == "single":
             return self.classes[labels[:, 0]]
         keep = (labels >= 0) & (scores >= threshold)
@@ -132,7 +129,20 @@ class Targets:
 
 
 def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> tuple[sp.csr_matrix, Targets]:
-    """Turn labels in any form into a matrix, and remember the form.
+    """Convert labels in any form to a matrix, and remember the form.
+
+    Parameters
+    ----------
+    Y
+        - a scipy sparse matrix or a two-dimensional array: one column per label, positive values are weights;
+        - one list, tuple, set or array of labels per row, as text or integers;
+        - a list or one-dimensional array of text or integers: one label per row.
+
+        Lists of equal length that hold only 0 and 1 and repeat one of them within a row are rows of a matrix. Pairs
+        without duplicates, ``[[0, 1], [1, 0]]``, could be either and are refused, unless ``label_names`` has the labels
+        0 and 1.
+    label_names
+        The vocabulary: names of the columns of a matrix, or the labels that rows may hold.
 
     Examples
     --------
@@ -146,29 +156,48 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
         raise BadInput("fit requires y to be passed, but the target y is None; pass a list of labels per row")
     Y = readable(Y)
     kind = _kind(Y)
-    if kind == "single" and label_names is None:
+    labels = label_names if label_names is None or isinstance(label_names, Labels) else Labels(label_names)
+    if kind == "single" and labels is None:
         return _read_single(Y)
-    if kind == "dense" or kind == "single":
-        Y = np.asarray(Y) if kind == "dense" else [_name(value) for value in _single(Y)]
-    matrix, labels = as_targets(Y, label_names)
+    if kind in ("dense", "sparse"):
+        matrix = _read_matrix(Y)
+        labels = Labels.numbered(matrix.shape[1]) if labels is None else labels
+        if len(labels) != matrix.shape[1]:
+            raise BadInput(f"Y has {matrix.shape[1]} columns but there are {len(labels)} names; name each column")
+        return matrix, Targets(labels, kind, "", *_counted(matrix))
+    rows = _rows(Y, kind)
+    if labels is None or not ("0" in labels and "1" in labels):
+        _refuse_ambiguous(rows)
+    if labels is None:
+        labels, matrix = Labels.from_lists(rows)
+    else:
+        matrix = labels.encode(rows)
     return matrix, Targets(labels, kind, "O" if kind == "single" else "", *_counted(matrix))
 
 
+def _rows(Y: Any, kind: str) -> Any:
+    """Return labels of the kind ``lists`` or ``single`` in a form that ``Labels.encode`` takes."""
+    if kind == "single":
+        return [_name(value) for value in _single(Y)]
+    array = _array(Y)
+    return Y if array is None else array.tolist()
+
+
 def _counted(matrix: sp.csr_matrix) -> tuple[int, np.ndarray]:
-    """Return the number of rows, and of those with each label."""
+    """Return the number of rows, and the number of rows with each label."""
     counts = np.zeros(matrix.shape[1], np.int32)
-    np.add.at(counts, matrix.indices, 1)  # unlike bincount, no second array of 64 bits a label
+    np.add.at(counts, matrix.indices, 1)  # bincount would need 64 bits per label
     return matrix.shape[0], counts
 
 
 def _array(values: Any) -> np.ndarray | None:
-    """Return the array that this is or stands for (a pandas table or column), or None for plain lists."""
+    """Return an array, or a pandas object as an array; None for lists."""
     return np.asarray(values) if isinstance(values, np.ndarray) or hasattr(values, "__array__") else None
 
 
 def _refuse_unordered(values: Any, name: str, what: str) -> None:
     """Refuse a dict, whose keys would be read, and a set, which has no order."""
-    if isinstance(values, (Mapping, set, frozenset)) and not sp.issparse(values):  # scipy's dok is a dict, too
+    if isinstance(values, (Mapping, set, frozenset)) and not sp.issparse(values):  # dok_matrix is a dict
         kind = "dict" if isinstance(values, Mapping) else "set"
         raise BadInput(f"{name} must hold {what} in the order of the rows, but is a {kind}; pass a list")
 
@@ -186,11 +215,11 @@ def _kind(Y: Any) -> str:
         )
     if array is None:
         if isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
-            return "lists"  # which will be refused
+            raise BadInput(f"labels must be one list per row or a matrix, but are a {type(Y).__name__}")
         kinds = [isinstance(row, (*_SCALARS, type(None))) for row in Y]
-        if all(kinds) and any(row is not None for row in Y):  # None in a list of labels is named by its row later
+        if all(kinds) and any(row is not None for row in Y):  # None is refused later, with its row
             return "single"
-        return "dense" if is_indicator(Y) else "lists"
+        return "dense" if _is_indicator(Y) else "lists"
     if array.dtype.kind in "UST" and array.ndim == 2:
         return "lists"
     if array.ndim == 2:
@@ -199,8 +228,48 @@ def _kind(Y: Any) -> str:
     return "lists" if is_rows else "single"
 
 
+def _is_indicator(rows: Iterable[Any]) -> bool:
+    """Return whether rows such as ``[0, 1, 0]`` are a matrix: as lists of labels they would have duplicates."""
+    return _are_zeros_and_ones(rows) and any(len({int(value) for value in row}) < len(row) for row in rows)
+
+
+def _refuse_ambiguous(rows: Iterable[Any]) -> None:
+    """Refuse pairs of 0 and 1, which could be lists of labels or rows of an indicator matrix."""
+    if _are_zeros_and_ones(rows) and not _is_indicator(rows):
+        raise BadInput(
+            "Y holds nothing but pairs of 0 and 1, which could be labels called 0 and 1 or rows of a matrix; "
+            "pass np.array(Y) for a matrix, or text such as '0' and '1' for labels"
+        )
+
+
+def _are_zeros_and_ones(rows: Iterable[Any]) -> bool:
+    """Return whether rows consist of 0 and 1 only and have the same length of two or more."""
+    lengths = set()
+    for row in rows:
+        if not isinstance(row, (list, tuple, np.ndarray)) or len(row) < 2:
+            return False
+        lengths.add(len(row))
+        if len(lengths) > 1 or not all(isinstance(value, numbers.Real) and value in (0, 1) for value in row):
+            return False
+    return bool(lengths)
+
+
+def _read_matrix(Y: Any) -> sp.csr_matrix:
+    """Return an indicator matrix, whose values are weights, without stored zeros; negative values are refused."""
+    Y = as_csr(Y, name="Y")
+    if len(Y.data) and Y.data.min() < 0:
+        at = int(np.argmin(Y.data))
+        row = int(np.searchsorted(Y.indptr, at, side="right")) - 1
+        column = Y.indices[at]
+        raise BadInput(f"Y holds {Y.data[at]:g} at row {row}, column {column}; use 0 for no and 1 for yes")
+    if len(Y.data) and Y.data.min() == 0:
+        Y = Y.copy()
+        Y.eliminate_zeros()
+    return Y
+
+
 def _is_column_of_classes(array: np.ndarray) -> bool:
-    """Recognise a column such as 3, 1, 2: it cannot say yes and no to one label."""
+    """Return whether a matrix is a column of classes such as 3, 1, 2 and not an indicator of one label."""
     is_column = array.shape[1] == 1 and array.dtype.kind in "iuf"
     return is_column and bool(((array != 0) & (array != 1)).any() and (array == np.rint(array)).all())
 
@@ -218,7 +287,7 @@ def _read_single(Y: Any) -> tuple[sp.csr_matrix, Targets]:
 
 
 def _single(Y: Any) -> np.ndarray:
-    """Check a column of labels: text or whole numbers."""
+    """Return single labels, text or integers, as a checked one-dimensional array."""
     values = np.asarray(Y)
     values = values.ravel() if values.ndim == 2 else values
     if values.dtype.kind == "f":

@@ -1,17 +1,15 @@
-"""Texts to sparse rows: tf-idf over n-grams of words or characters.
+"""tf-idf over n-grams of words or characters.
 
-Terms are counted as 64-bit keys in compiled code (:mod:`umpteen.kernels.text`), so a fit takes a fraction of
-the time and memory of a dict of strings; the strings of the kept terms are found in a second pass. Any two of
-``n`` distinct terms share a key with odds of about ``n² / 2⁶⁵`` (one in 15 000 for fifty million terms); they
-would then be counted as one.
-
-Knows nothing about labels, files or what the rows are used for.
+Terms are counted as 64-bit keys in compiled code (:mod:`umpteen.kernels.text`); the strings of the kept terms are found
+in a second pass. The probability that any two of ``n`` terms have the same key and are counted as one is about
+``n² / 2⁶⁵`` (one in 15 000 for fifty million terms).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from scipy.sparse import csr_matrix
 
 from umpteen.config import TfidfConfig
 from umpteen.data.finite import is_finite
+from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile, NotFitted
@@ -28,23 +27,23 @@ from umpteen.kernels.vocabulary import weigh_texts
 Row = tuple[NDArray[np.int32], NDArray[np.float32]]
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
-# What is learned, and its type. Column i: key, idf, term_bytes[term_offsets[i]:term_offsets[i + 1]].
+# Fitted arrays and their types. Column i: key, idf, term_bytes[term_offsets[i]:term_offsets[i + 1]].
 _ARRAYS = {"keys": "u8", "slots": "i4", "idf": "f4", "term_bytes": "u1", "term_offsets": "i8"}
 
 
 class Tfidf:
-    """Turn texts into rows of tf-idf weights.
+    """Convert texts to rows of tf-idf weights.
 
-    A word is a run of two or more letters, digits or underscores. A term's weight in a text is its count
+    A word is a run of two or more letters, digits or underscores. The weight of a term in a text is its count
     (``1 + ln(count)`` if ``sublinear``) times ``ln((1 + n) / (1 + df)) + 1``, where ``df`` of the ``n``
-    training texts contain it; rows are scaled to length one. Columns are ordered by their term.
+    training texts contain it; rows are scaled to unit length. Columns are ordered by term.
 
     Parameters
     ----------
     config
-        What a term is and which are kept.
+        Settings.
     threads
-        Threads to use; 0 means all cores. The result does not depend on it.
+        Number of threads; 0 means all cores. The result does not depend on it.
 
     Examples
     --------
@@ -66,7 +65,7 @@ class Tfidf:
     def fit(self, texts: Iterable[str], progress: Progress = silent) -> Tfidf:
         """Learn the terms and their weights.
 
-        ``texts`` is read twice; an iterator, which can be read only once, is held in memory as UTF-8.
+        ``texts`` is read twice; an iterator is held in memory as UTF-8.
         """
         self._fit(Texts(texts, self.config.lowercase), progress)
         return self
@@ -78,13 +77,13 @@ class Tfidf:
         return self._transform(readable, self.threads, progress)
 
     def transform(self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent) -> csr_matrix:
-        """Return one row per text: float32, indices sorted; a text without known terms is an empty row."""
+        """Return one row per text, float32 with sorted indices; the row of a text without known terms is empty."""
         self._fitted()
         readable = Texts(texts, self.config.lowercase, once=True)
         return self._transform(readable, self.threads if threads is None else threads, progress)
 
     def transform_one(self, text: str) -> Row:
-        """Return the columns and weights of one text, the same numbers as a row of :meth:`transform`."""
+        """Return the columns and weights of one text, the same as a row of :meth:`transform`."""
         self._fitted()
         if not isinstance(text, str):
             raise BadInput(f"the text is {type(text).__name__}; pass a str, use '' for an empty text")
@@ -109,16 +108,16 @@ class Tfidf:
         return learned["term_bytes"][begin:end].tobytes().decode("utf-8", "surrogatepass")
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the terms in the form scikit-learn's vectorisers use."""
+        """Return the terms, as vectorisers of scikit-learn do."""
         return np.array(self.terms, dtype=object)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return everything that was learned, to be stored and given to :meth:`from_arrays`."""
+        """Return the fitted arrays, from which :meth:`from_arrays` restores the instance."""
         return dict(self._fitted())
 
     @classmethod
     def from_arrays(cls, config: TfidfConfig, arrays: Mapping[str, np.ndarray], *, threads: int = 0) -> Tfidf:
-        """Return a fitted instance; the arrays are used where they lie, read-only memory maps too."""
+        """Return a fitted instance; the arrays are not copied and may be memory-mapped."""
         for name, kind in _ARRAYS.items():
             if name not in arrays:
                 raise BadModelFile(f"the tf-idf part has no array '{name}'; save the model again")
@@ -135,7 +134,7 @@ class Tfidf:
         return self._learned
 
     def _learn(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take the learned arrays, read-only: one kind of array means one compiled kernel."""
+        """Set the fitted arrays, all read-only: otherwise kernels would be compiled for both kinds."""
         self.__dict__.pop("terms", None)
         for name, array in arrays.items():
             view = np.asarray(array)[:]
@@ -144,7 +143,7 @@ class Tfidf:
         self._vocabulary = tuple(self._learned[name] for name in ("keys", "slots", "idf"))
 
     def _check_learned(self) -> None:
-        """Refuse arrays that would send the kernels out of bounds, or that no fit could have left."""
+        """Refuse arrays that kernels would read out of bounds, or that no fit could have produced."""
         learned = self._learned
         n, slots, offsets = learned["keys"].size, learned["slots"], learned["term_offsets"]
         if slots.size <= n or slots.size & (slots.size - 1) or slots.min() != -1 or slots.max() >= n:
@@ -166,23 +165,19 @@ class Tfidf:
         # The order of UTF-8 bytes is that of code points, which is how Python sorts strings.
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         keys = counted.keys[order]
-        offsets = np.zeros(keys.size + 1, np.int64)
-        np.cumsum([len(names[column]) for column in order], out=offsets[1:])
         self._learn(
             {
                 "keys": keys,
                 "slots": make_slots(keys),
                 "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
                 "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
-                "term_offsets": offsets,
+                "term_offsets": pointers([len(names[column]) for column in order]),
             }
         )
 
     def _transform(self, texts: Texts, threads: int, progress: Progress) -> csr_matrix:
-        parts: list[Rows] = []
-        for rows in texts.map(self._weigh, "weigh terms", n_threads(threads), progress):
-            parts += rows
-        return _stack(parts, self.n_features)
+        blocks = texts.map(self._weigh, "weigh terms", n_threads(threads), progress)
+        return _stack(list(chain.from_iterable(blocks)), self.n_features)
 
     def _weigh(self, block: Block) -> Rows:
         """Return the rows of a block as the three arrays of a CSR matrix."""
@@ -195,7 +190,7 @@ class Tfidf:
 
 
 def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
-    """Say whether the bytes are UTF-8 and no term begins within a character."""
+    """Return whether the bytes are UTF-8 and no term begins within a character."""
     try:
         text.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -205,8 +200,8 @@ def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
 
 
 def _stack(parts: list[Rows], n_features: int) -> csr_matrix:
-    """Join blocks of rows, letting go of each as soon as it is copied."""
-    indptr = np.concatenate([[0], *(np.diff(part[0]) for part in parts)]).astype(np.int64).cumsum()
+    """Concatenate blocks of rows, and free each as soon as it is copied."""
+    indptr = pointers(np.concatenate([np.empty(0, np.int64), *(np.diff(part[0]) for part in parts)]))
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     end = indptr[-1]
     while parts:

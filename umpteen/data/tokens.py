@@ -1,7 +1,4 @@
-"""Texts as token numbers: cut once, kept flat, served in batches of equal length.
-
-Knows nothing about torch or about what a token means.
-"""
+"""Tokenise texts, and batch them by length."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
 
@@ -39,16 +37,14 @@ class Tokens:
     def take(self, rows: np.ndarray) -> Tokens:
         """Return the tokens of some texts."""
         sizes = self.lengths[rows]
-        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        ptr = pointers(sizes)
         return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
-        """Put lists of numbers one after the other."""
-        ptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(ids) for ids in lists], out=ptr[1:])
+        """Concatenate lists of token ids."""
         parts = [np.array(ids, np.int32) for ids in lists]
-        return cls(ptr, np.concatenate(parts) if parts else np.empty(0, np.int32))
+        return cls(pointers([len(ids) for ids in lists]), np.concatenate([np.empty(0, np.int32), *parts]))
 
 
 def set_limit(tokenizer: Any, limit: int) -> None:
@@ -73,9 +69,8 @@ def tokenize(
         progress("tokens", first, len(texts))
         parts.append(Tokens.of(_block_ids(block, tokenizer, limit, windows)))
     progress("tokens", len(texts), len(texts))
-    sizes = np.concatenate([np.zeros(1, np.int64), *(part.lengths for part in parts)])
-    ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int32)
-    return Tokens(np.cumsum(sizes), ids)
+    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+    return Tokens(pointers(lengths), np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]))
 
 
 def _block_ids(block: list[str], tokenizer: Any, limit: int, windows: int) -> list[list[int]]:
@@ -110,7 +105,7 @@ def _window_ids(encoded: Any, windows: int) -> list[int]:
 
 
 def _beginning(text: str, size: int) -> str:
-    """Cut a text between two words; one without spaces stays whole."""
+    """Truncate a text at a space before ``size`` characters; a text without spaces is not truncated."""
     if len(text) <= size:
         return text
     cut = text.rfind(" ", 0, size)
@@ -118,7 +113,7 @@ def _beginning(text: str, size: int) -> str:
 
 
 def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield every text once, in batches whose texts have about the same length, in random order."""
+    """Yield every text once, in random batches of texts of similar length."""
     order = rng.permutation(len(lengths))
     for first in range(0, len(order), size * _POOLED):
         pooled = order[first : first + size * _POOLED]
@@ -129,15 +124,15 @@ def training_batches(lengths: np.ndarray, size: int, rng: np.random.Generator) -
 
 
 def endless_batches(lengths: np.ndarray, size: int, *seed: int) -> Iterator[np.ndarray]:
-    """Yield training batches of one epoch after the other, each in an order of its own."""
+    """Yield the training batches of successive epochs, each with its own order."""
     for epoch in count():
         yield from training_batches(lengths, size, np.random.default_rng((*seed, epoch)))
 
 
 def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield all texts from short to long, in batches that padded hold at most ``budget`` tokens.
+    """Yield all texts from short to long, in batches of at most ``budget`` tokens with padding.
 
-    ``widths`` is what each text is padded to where it is the longest, its length if not given.
+    A batch is padded to the ``widths`` of its longest text, by default the length of that.
 
     Examples
     --------
@@ -151,7 +146,7 @@ def by_budget(lengths: np.ndarray, budget: int, widths: np.ndarray | None = None
     first = 0
     while first < len(order):
         ahead = wide[first : first + max(budget, 1)]
-        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of a batch that ends here
+        held = ahead * np.arange(1, len(ahead) + 1)  # tokens of batches that end here
         last = first + max(1, int(np.searchsorted(held, budget, side="right")))
         yield order[first:last]
         first = last

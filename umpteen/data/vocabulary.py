@@ -1,7 +1,4 @@
-"""Which terms there are: blocks of texts, terms counted over all of them, and the strings of the kept ones.
-
-Knows n-grams and counts, nothing about weights or rows.
-"""
+"""The vocabulary of tf-idf: encode texts in blocks, count their terms, and find the strings of the kept terms."""
 
 from __future__ import annotations
 
@@ -15,22 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config import TfidfConfig
+from umpteen.data.sparse import pointers
 from umpteen.engine import Progress, run
 from umpteen.errors import BadInput
 from umpteen.kernels import text as text_kernels
 from umpteen.kernels import vocabulary as kernels
 
-BLOCK_CHARS = 1 << 20  # characters per task: large enough to forget the call, small enough to share out
+BLOCK_CHARS = 1 << 20  # characters per task
 BLOCK_TEXTS = 1 << 14
-ROUND_BLOCKS = 32  # blocks whose terms are held at a time
-NAME_BYTES = 1 << 20  # room for strings of terms per call
+ROUND_BLOCKS = 32  # blocks in memory at a time
+NAME_BYTES = 1 << 20  # initial size of the buffer for strings of terms
 # The only characters whose lower case is not one character, or depends on the neighbours.
 CASE_EXCEPTIONS = ("\N{GREEK CAPITAL LETTER SIGMA}", "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}")
 _ANALYZERS = {"word": text_kernels.WORD, "char": text_kernels.CHAR, "char_wb": text_kernels.CHAR_WB}
 
 
 class Splitter(NamedTuple):
-    """What every kernel wants to know about splitting, in the order of its arguments."""
+    """Arguments of the kernels that split texts, in their order."""
 
     lower: NDArray[np.int32]  # code point -> lower case, empty to keep the case
     kinds: NDArray[np.uint8]  # code point -> word character, white space
@@ -40,25 +38,22 @@ class Splitter(NamedTuple):
 
     @classmethod
     def of(cls, config: TfidfConfig) -> Splitter:
-        """Return the splitter of some settings."""
+        """Return the splitter for these settings."""
         lower, kinds = character_tables()
         lower = lower if config.lowercase else lower[:0]
         return cls(lower, kinds, _ANALYZERS[config.analyzer], config.ngram_min, config.ngram_max)
 
     def most_terms(self, n_bytes: Any) -> Any:
-        """Bound the number of terms of a text (or of each of an array of texts) of so many bytes."""
-        if self.analyzer is text_kernels.WORD:
-            n_units = n_bytes // 3 + 1
-        else:
-            n_units = n_bytes if self.analyzer == text_kernels.CHAR else 2 * n_bytes + 1
+        """Return an upper bound of the number of terms of a text of ``n_bytes`` bytes, or of an array of them."""
+        n_units = text_kernels.most_units.py_func(n_bytes, self.analyzer)
         return n_units * np.minimum(self.longest - self.shortest + 1, n_units)  # an n-gram is no longer than its text
 
 
 class Block(NamedTuple):
-    """Some texts as UTF-8, one behind the other."""
+    """Texts as UTF-8; text i is ``text[offsets[i]:offsets[i + 1]]``."""
 
     text: NDArray[np.uint8]
-    offsets: NDArray[np.int64]  # text i lies in offsets[i] … offsets[i + 1]
+    offsets: NDArray[np.int64]
 
     @property
     def n_texts(self) -> int:
@@ -68,7 +63,7 @@ class Block(NamedTuple):
 
 @functools.cache
 def character_tables() -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Ask Python, once, for every character's lower case and whether ``\\w`` or ``\\s`` matches it."""
+    """Return the lower case of every character, and whether ``\\w`` or ``\\s`` matches it."""
     everything = np.arange(0x110000, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     kinds = np.zeros(len(everything), np.uint8)
     for pattern, bit in ((r"\w+", text_kernels.IS_WORD), (r"\s+", text_kernels.IS_SPACE)):
@@ -85,29 +80,27 @@ def character_tables() -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 
 
 def encode(texts: list[str], lowercase: bool) -> Block:
-    """Return texts as one block of bytes; the case is folded here only where the kernel's table cannot."""
+    """Encode texts as one block."""
     pieces = [as_bytes(text, lowercase) for text in texts]
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-    return Block(np.frombuffer(b"".join(pieces), np.uint8), offsets)
+    return Block(np.frombuffer(b"".join(pieces), np.uint8), pointers([len(piece) for piece in pieces]))
 
 
 def as_text(text: Any, row: int) -> str:
-    """Return a text that is one."""
+    """Return the text; raise BadInput if it is not a string."""
     if not isinstance(text, str):
         raise BadInput(f"text {row} is {type(text).__name__}; pass a str, use '' for an empty text")
     return str(text)
 
 
 def as_bytes(text: str, lowercase: bool) -> bytes:
-    """Return one text as UTF-8."""
+    """Encode a text as UTF-8; it is converted to lower case only if the table of the kernels cannot do that."""
     if not text.isascii() and lowercase and any(exception in text for exception in CASE_EXCEPTIONS):
         text = text.lower()
     return text.encode("utf-8", "surrogatepass")
 
 
 class Texts:
-    """Texts in blocks, readable more than once unless ``once``; an iterator is held as UTF-8 for that."""
+    """Texts in blocks. An iterator is held in memory as UTF-8, so that it can be read again, unless ``once``."""
 
     def __init__(self, texts: Iterable[str], lowercase: bool, *, once: bool = False):
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -121,7 +114,7 @@ class Texts:
             self._length = sum(block.n_texts for block in self._held)
 
     def map(self, task: Any, stage: str, threads: int, progress: Progress) -> Iterator[list[Any]]:
-        """Yield, round after round, the results of ``task(block)`` for every block in order."""
+        """Yield lists of the results of ``task(block)``, for all blocks in order."""
         done = 0
         progress(stage, done, self._length)
         blocks = iter(_cut(self._texts) if self._held is None else self._held)
@@ -136,7 +129,7 @@ class Texts:
 
 
 def _cut(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Check that texts are texts and yield them in lists of similar size."""
+    """Yield texts in lists of similar size; raise BadInput if one is not a string."""
     block: list[str] = []
     n_chars = 0
     for row, text in enumerate(texts):
@@ -150,7 +143,7 @@ def _cut(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 class Counted(NamedTuple):
-    """The terms of the texts: equally long arrays."""
+    """Terms and their counts: arrays of equal length."""
 
     keys: NDArray[np.uint64]
     n_texts: NDArray[np.int64]  # texts that contain the term
@@ -158,7 +151,7 @@ class Counted(NamedTuple):
 
 
 class _Shard:
-    """The terms whose keys begin with the same bits."""
+    """Hash table of the terms whose keys have the same highest bits."""
 
     def __init__(self) -> None:
         self.table = np.zeros(2 * 512, np.uint64)
@@ -181,7 +174,7 @@ class _Shard:
 
 
 class BlockTerms(NamedTuple):
-    """A block's terms, once per text, ordered by shard."""
+    """The terms of the texts of a block, ordered by shard."""
 
     keys: NDArray[np.uint64]
     counts: NDArray[np.int32]
@@ -204,7 +197,7 @@ def _count_block(block: Block, splitter: Splitter) -> BlockTerms:
 def count_terms(
     texts: Texts, splitter: Splitter, config: TfidfConfig, threads: int, progress: Progress
 ) -> tuple[Counted, int]:
-    """Count all terms; return those common enough and not too common, and the number of texts."""
+    """Count all terms; return the terms to keep, and the number of texts."""
     shards = [_Shard() for _ in range(kernels.N_SHARDS)]
     n_texts = 0
 
@@ -224,7 +217,7 @@ def count_terms(
 
 
 def _frequent(shards: list[_Shard], config: TfidfConfig, n_texts: int, threads: int) -> Counted:
-    """Empty the shards into one vocabulary within min_df and max_df, then cut it to max_features."""
+    """Return the terms within min_df and max_df, at most max_features, and empty the shards."""
 
     def common(_: int) -> list[np.ndarray]:
         terms = shards.pop().terms()
@@ -244,7 +237,7 @@ def _frequent(shards: list[_Shard], config: TfidfConfig, n_texts: int, threads: 
 
 
 def most_frequent(terms: Counted, n: int) -> NDArray[np.int64]:
-    """Return the positions of the terms that occur most often; equals are taken by their key."""
+    """Return the positions of the n most frequent terms; ties are ordered by key."""
     cut = np.partition(terms.n_times, terms.n_times.size - n)[terms.n_times.size - n]
     above, equal = np.flatnonzero(terms.n_times > cut), np.flatnonzero(terms.n_times == cut)
     equal = equal[np.argsort(terms.keys[equal], kind="stable")][: n - above.size]
@@ -252,7 +245,7 @@ def most_frequent(terms: Counted, n: int) -> NDArray[np.int64]:
 
 
 def make_slots(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """Return the table that finds the column of a key."""
+    """Return the hash table from keys to columns."""
     slots = np.full(text_kernels.slots_for.py_func(keys.size), -1, np.int32)
     kernels.fill_slots(keys, slots)
     return slots
@@ -261,28 +254,28 @@ def make_slots(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
 def _name_block(
     block: Block, splitter: Splitter, vocabulary: tuple[np.ndarray, ...], unnamed: NDArray[np.uint8]
 ) -> list[tuple[int, bytes]]:
-    """Return column and string of every term that this block names first."""
+    """Return column and string of the terms of a block whose string is not known yet."""
     found: list[tuple[int, bytes]] = []
-    row, room = 0, NAME_BYTES
+    row, size = 0, NAME_BYTES
     n_left = int(np.count_nonzero(unnamed))
     columns, ends = np.empty(n_left, np.int32), np.empty(n_left, np.int64)
     while row < block.n_texts:
-        before, out = row, np.empty(room, np.uint8)
+        before, out = row, np.empty(size, np.uint8)
         row, n = kernels.name_terms(*block, row, *splitter, *vocabulary, unnamed, columns, ends, out)
         packed, stops = out.tobytes(), ends[:n].tolist()
         strings = (packed[begin:end] for begin, end in zip([0, *stops], stops, strict=False))
         found += zip(columns[:n].tolist(), strings, strict=True)
         if row == before and not n:
-            room *= 2  # one string is longer than all the room
+            size *= 2  # a single string is longer than the buffer
     return found
 
 
 def name_terms(
     texts: Texts, splitter: Splitter, keys: NDArray[np.uint64], threads: int, progress: Progress
 ) -> list[bytes]:
-    """Read the texts again to find the strings of the kept terms."""
+    """Return the strings of the kept terms, which are found by a second pass over the texts."""
     vocabulary = (keys, make_slots(keys))
-    unnamed = np.ones(keys.size, np.uint8)  # shared by the threads: two may name a term, alike
+    unnamed = np.ones(keys.size, np.uint8)  # shared by threads; if two name a term, the strings are the same
     names: dict[int, bytes] = {}
     task = functools.partial(_name_block, splitter=splitter, vocabulary=vocabulary, unnamed=unnamed)
     for found in texts.map(task, "name terms", threads, progress):

@@ -1,13 +1,12 @@
-"""Files of feature rows: the Extreme Classification Repository's text format, svmlight, and ``.npz`` pairs.
+"""Read feature rows: the text format of the Extreme Classification Repository, svmlight, and ``.npz`` pairs.
 
-Text lines read ``label,label feature:value feature:value``. The repository's files begin with a line
-``rows features labels``; svmlight files do not, may end lines with ``# comments``, and keep their indices as
-given, from zero or one. Labels here are column numbers. Knows nothing about texts or splits.
+A line is ``label,label feature:value feature:value``; labels are column numbers. Files of the repository have a header
+``rows features labels``. svmlight files have none and may have ``# comments`` at the ends of lines; their indices are
+not shifted.
 """
 
-from __future__ import annotations
-
 import re
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 
 from umpteen.data.labels import Labels
 from umpteen.data.lines import line_blocks, open_bytes
-from umpteen.data.sparse import as_csr, wrap
+from umpteen.data.sparse import as_csr, pointers, wrap
 from umpteen.errors import BadInput
 
 BLOCK = 1 << 24  # bytes parsed at a time
@@ -34,7 +33,7 @@ _PROBLEMS = {
 
 
 class Header(NamedTuple):
-    """What the first line of a repository file promises."""
+    """First line of a file of the repository."""
 
     n_rows: int
     n_features: int
@@ -54,14 +53,14 @@ def read_rows(
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Read feature rows and targets from a text file with or without a header.
 
-    Without a header the number of features is one more than the largest index; with ``n_features`` rows are
-    padded to that many and features beyond are dropped, so that a test file fits its model.
+    Without a header the number of features is ``n_features``, and features beyond are dropped, or by default one more
+    than the largest index.
     """
     header, found = None, []
     n_found = 0
     line = 1
     with open_bytes(path) as stream:
-        for number, block in enumerate(line_blocks(stream, BLOCK)):
+        for number, block in enumerate(line_blocks(partial(stream.read, BLOCK))):
             if number == 0:
                 header, block = _take_header(path, block)
                 line += header is not None
@@ -77,20 +76,34 @@ def read_rows(
 
 
 def has_header(path: Path) -> bool:
-    """Tell whether a file of feature rows begins by saying how many rows, features and labels it has."""
+    """Return whether a file of feature rows has a header."""
     with open_bytes(path) as stream:
         first = stream.readline(200).removeprefix(b"\xef\xbb\xbf").partition(b"\r")[0]
         return _HEADER.fullmatch(first) is not None
 
 
 def read_npz(x_path: Path, y_path: Path, n_rows: int | None = None) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Read a pair of matrices that ``scipy.sparse.save_npz`` wrote; nothing in them is executed."""
-    X, Y = _load_npz(x_path), _load_npz(y_path)
+    """Read a pair of matrices written by ``scipy.sparse.save_npz``."""
+    for path in (x_path, y_path):
+        if not path.is_file():
+            raise BadInput(f"{path} does not exist; X and Y of a split are needed together")
+    X, Y = load_npz(x_path), load_npz(y_path)
     return (X, Y) if n_rows is None else (X[:n_rows], Y[:n_rows])
 
 
+def load_npz(path: Path) -> sp.csr_matrix:
+    """Read a matrix written by ``scipy.sparse.save_npz``; pickled content is refused."""
+    try:
+        matrix = sp.load_npz(path)
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist") from error
+    except Exception as error:  # zip, zlib, numpy and scipy raise different ones for damaged files
+        raise BadInput(f"{path} is not a matrix written by scipy.sparse.save_npz: {error}") from error
+    return as_csr(matrix, name=str(path))
+
+
 def name_columns(names: Labels, n_labels: int, where: str) -> Labels:
-    """Give numbered columns the names of a label file: by its codes if they are the numbers, else by line."""
+    """Name columns by a label file: by its keys if these are the column numbers, else by line."""
     if len(names) != n_labels:
         raise BadInput(f"{where} has {n_labels} labels but there are {len(names)} names; they must agree")
     keys = names.keys()
@@ -151,7 +164,7 @@ def _joined(found: list[_Parts]) -> _Parts:
 
 
 def _check_count(path: Path, parts: _Parts, header: Header) -> _Parts:
-    """Compare the rows with the header; blank lines at the end of the file are no rows."""
+    """Compare the number of rows with the header; blank lines at the end of the file do not count."""
     extra = slice(header.n_rows, None)
     if not parts.label_counts[extra].any() and not parts.feature_counts[extra].any():
         parts = _first(parts, header.n_rows)
@@ -188,21 +201,10 @@ def _matrices(
 
 
 def _csr(values: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_columns: int) -> sp.csr_matrix:
-    indptr = np.concatenate(([0], np.cumsum(counts)))
-    return as_csr(wrap(values, indices, indptr, (len(counts), n_columns)), finite=False)
+    return as_csr(wrap(values, indices, pointers(counts), (len(counts), n_columns)), finite=False)
 
 
 def _fit_width(X: sp.csr_matrix, n_features: int) -> sp.csr_matrix:
     if X.shape[1] > n_features:
         return as_csr(X[:, :n_features])
     return wrap(X.data, X.indices, X.indptr, (X.shape[0], n_features))
-
-
-def _load_npz(path: Path) -> sp.csr_matrix:
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist; X and Y of a split are needed together")
-    try:
-        matrix = sp.load_npz(path)
-    except Exception as error:  # zip, zlib, numpy and scipy each have their own for a damaged file
-        raise BadInput(f"{path} is not a matrix written by scipy.sparse.save_npz: {error}") from error
-    return as_csr(matrix, name=str(path))

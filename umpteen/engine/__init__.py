@@ -1,4 +1,4 @@
-"""Where work runs: on threads of this machine. Knows tasks and workers, nothing about labels."""
+"""Run tasks on threads."""
 
 from umpteen.engine.local import Pool, Progress, n_threads, run, silent
 

@@ -1,21 +1,19 @@
 """Run independent tasks on threads.
 
-Kernels release the GIL, so plain threads use every core, survive ``fork`` and never fight over a
-global thread pool. A task gets its number and writes its own output; the engine returns results in order.
+Kernels release the GIL, so plain threads use all cores. They survive ``fork`` and share no global thread pool.
 """
-
-from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-Thing = TypeVar("Thing")
+T = TypeVar("T")
 
-# progress(stage, done, total): called from the thread that waits, never from a worker.
+# progress(stage, done, total): called by the thread that called ``run``, never by a worker.
 Progress = Callable[[str, int, int], None]
 
 
@@ -23,30 +21,30 @@ def silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def n_threads(wanted: int = 0) -> int:
-    """Return how many threads to use; 0 means every core this process may run on."""
-    if wanted > 0:
-        return wanted
+def n_threads(threads: int = 0) -> int:
+    """Return the number of threads to use; 0 means one for each core that this process may run on."""
+    if threads > 0:
+        return threads
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
 
 
-class Pool(Generic[Thing]):
-    """Lend things that are costly to make, one to each task in flight; they come back as they were lent."""
+class Pool(Generic[T]):
+    """Reusable objects that are costly to create, one for each running task."""
 
-    def __init__(self, make: Callable[[], Thing]):
-        self._make, self._free = make, []  # type: Callable[[], Thing], list[Thing]
+    def __init__(self, make: Callable[[], T]):
+        self._make, self._free = make, []  # type: Callable[[], T], list[T]
 
     @contextmanager
-    def borrow(self) -> Iterator[Thing]:
-        """Lend one, made if none is free; one that a failing task had is not lent again."""
+    def borrow(self) -> Iterator[T]:
+        """Yield a free object, or a new one; if the block raises, the object is not used again."""
         try:
-            thing = self._free.pop()
-        except IndexError:  # asking first would race with other threads
-            thing = self._make()
-        yield thing
-        self._free.append(thing)
+            item = self._free.pop()
+        except IndexError:  # testing for emptiness first would race with other threads
+            item = self._make()
+        yield item
+        self._free.append(item)
 
 
 def run(
@@ -61,11 +59,11 @@ def run(
 ) -> list[Any]:
     """Run ``task(0) … task(n - 1)`` and return their results in that order.
 
-    ``order`` says which tasks start first (largest first keeps all cores busy to the end); ``weights``
-    says how much of the progress bar each is worth. The first failure stops the tasks not yet started.
+    ``order`` is the order in which tasks start (largest first keeps all cores busy to the end), ``weights`` the share
+    of each in the progress. After a failure no further task is started.
     """
     results: list[Any] = [None] * n
-    queue = list(range(n)) if order is None else list(order)
+    waiting = deque(range(n) if order is None else order)
     total = n if weights is None else int(sum(weights))
     done = 0
     progress(stage, 0, total)
@@ -76,69 +74,63 @@ def run(
         progress(stage, done, total)
 
     if threads <= 1 or n <= 1:
-        for i in queue:
+        for i in waiting:
             results[i] = task(i)
             finished(i)
-        return results
-
-    _on_threads(task, queue, results, finished, n_threads=min(threads, n), takes_part=progress is silent)
+    else:
+        _run_on_threads(task, waiting, results, finished, n_threads=min(threads, n), caller_works=progress is silent)
     return results
 
 
-def _on_threads(
+def _run_on_threads(
     task: Callable[[int], Any],
-    queue: Sequence[int],
+    waiting: deque[int],
     results: list[Any],
     finished: Callable[[int], None],
     *,
     n_threads: int,
-    takes_part: bool,
+    caller_works: bool,
 ) -> None:
-    """Fill ``results`` on so many threads; the calling one is among them, or waits and says what is finished.
+    """Fill ``results`` on ``n_threads`` threads.
 
-    A caller without progress to report takes part: starting a thread takes longer than many a task.
+    The calling thread either runs tasks too, which saves the start of a thread, or waits and reports progress.
     """
-    waiting: SimpleQueue[int] = SimpleQueue()
     ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
-    stop = threading.Event()
-    for i in queue:
-        waiting.put(i)
+    n_tasks = len(waiting)
 
     def work() -> None:
-        while not stop.is_set():
+        while True:
             try:
-                i = waiting.get_nowait()
-            except Empty:
+                i = waiting.popleft()
+            except IndexError:
                 return
             try:
                 results[i] = task(i)
                 ended.put((i, None))
             except BaseException as error:
-                stop.set()
+                waiting.clear()
                 ended.put((i, error))
 
-    workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_threads - takes_part)]
+    workers = [threading.Thread(target=work, name=f"umpteen-{number}") for number in range(n_threads - caller_works)]
     try:
         for worker in workers:
             worker.start()
-        if takes_part:
+        if caller_works:
             work()
-        for _ in queue:
+        for _ in range(n_tasks):
             i, error = _get(ended)
             if error is not None:
                 raise error
             finished(i)
     finally:
-        stop.set()
+        waiting.clear()
         for worker in workers:
-            if worker.ident is not None:  # it was started; the system may have refused to
+            if worker.ident is not None:  # the system may have refused to start it
                 worker.join()
 
 
-def _get(queue: SimpleQueue[Thing]) -> Thing:
-    """Wait for the next thing, and wake up now and then: not every system lets an interrupt end a wait."""
+def _get(queue: SimpleQueue[T]) -> T:
+    """Wait for the next item; the timeout lets Ctrl-C through on systems where it does not end a wait."""
     while True:
-        try:
+        with suppress(Empty):
             return queue.get(timeout=0.5)
-        except Empty:
-            continue

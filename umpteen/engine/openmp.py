@@ -1,17 +1,14 @@
-"""Let OpenMP's threads sleep while they wait. To be imported before torch.
+"""Make OpenMP threads sleep while they wait. Import before torch.
 
-torch computes on threads of OpenMP. Between two loops they spin, by default: that saves microseconds on idle cores, and
-keeps the cores from any other process that could use them, which slows both down. The OpenMP library reads the
-environment once, when torch loads it.
+torch computes on OpenMP threads, which spin between two loops by default. That saves microseconds on idle cores but
+slows down other processes on busy ones. The OpenMP library reads the environment once, when torch loads it.
 """
-
-from __future__ import annotations
 
 import os
 import sys
 
 PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}  # GNU's library, and LLVM's and Intel's
-_CHOICES = (*PASSIVE, "GOMP_SPINCOUNT", "KMP_LIBRARY")  # with which users say how threads wait
+_CHOICES = (*PASSIVE, "GOMP_SPINCOUNT", "KMP_LIBRARY")  # variables by which users choose how threads wait
 
 
 def wait_passively() -> None:

@@ -1,13 +1,11 @@
-"""A second process that compiles kernels this one will need soon: numba compiles one function at a time in a process.
+"""Compile kernels in a second process, because numba compiles one function at a time in a process.
 
-``plan`` says which job the other process would do. It is started when a kernel is needed that no cache holds, so never
-where kernels have been compiled before. What it compiles it also saves in the cache, and sends here, because there may
-be no cache. Nothing depends on it: what it does not deliver is compiled here.
+``plan`` sets the job of the second process, which is started when a kernel is not in the cache. It saves the kernels
+that it compiles in the cache and also sends them to this process, for there may be no cache folder. Results do not
+depend on it: kernels that it does not send are compiled here.
 
-``UMPTEEN_COMPILE_AHEAD=0`` in the environment switches it off. Does not load numba.
+``UMPTEEN_COMPILE_AHEAD=0`` in the environment switches it off. This module does not load numba.
 """
-
-from __future__ import annotations
 
 import atexit
 import json
@@ -24,13 +22,13 @@ from typing import Any, BinaryIO
 from umpteen.kernels.compiling import compiling, on_compile
 
 SWITCH = "UMPTEEN_COMPILE_AHEAD"
-_PATIENCE = 60.0  # seconds for one kernel; then it is compiled here
+_PATIENCE = 60.0  # seconds to wait for one kernel before it is compiled here
 
 _log = logging.getLogger("umpteen.kernels")
 
 
 class Helper:
-    """The other process, seen from here: what it has compiled, and what it is compiling now."""
+    """The second process: the kernels that it has compiled, and the one that it is compiling."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -43,20 +41,20 @@ class Helper:
         threading.Thread(target=self._listen, daemon=True, name="compile ahead").start()
 
     def take(self, kernel: str, key: str) -> bytes | None:
-        """Return a kernel that was compiled, waiting for it if it is being compiled; None if there is none."""
+        """Return a compiled kernel, or None; if it is being compiled, wait for it."""
         with self._changed:
             if self._current == kernel and not self.is_over:
-                with compiling(kernel):  # so that whoever wants to know is told
+                with compiling(kernel):  # calls the callbacks of ``on_compile``
                     self._changed.wait_for(lambda: self._current != kernel or self.is_over, _PATIENCE)
             return self._compiled.pop((kernel, key), None)
 
     def stop(self) -> None:
-        """End the process; what it had not finished is lost."""
+        """Kill the process."""
         self._process.kill()
 
     def _listen(self) -> None:
         output: Any = self._process.stdout
-        with output, suppress(OSError, ValueError):  # a message that was cut off
+        with output, suppress(OSError, ValueError):  # ValueError: a truncated message
             while header := output.readline():
                 message = json.loads(header)
                 body = output.read(message["size"])
@@ -74,18 +72,18 @@ class Helper:
 
 
 _planned: tuple[str, ...] = ()
-_started: dict[tuple[str, ...], Helper | None] = {}  # by job; none is done twice
+_started: dict[tuple[str, ...], Helper | None] = {}  # by job
 _send: Callable[[str, str | None, bytes], None] | None = None
 
 
 def plan(*job: str) -> None:
-    """Say which job of ``umpteen.models.ahead`` the other process is to do if a kernel has to be compiled."""
+    """Set the job of ``umpteen.models.ahead`` for the second process."""
     global _planned
     _planned = job
 
 
 def take(kernel: str, key: str) -> bytes | None:
-    """Return what the other process compiled for a kernel that no cache holds; start it if that was planned."""
+    """Return a kernel that the second process has compiled, or None; start the process if that was planned."""
     for helper in filter(None, _started.values()):
         if (body := helper.take(kernel, key)) is not None:
             return body
@@ -95,13 +93,13 @@ def take(kernel: str, key: str) -> bytes | None:
 
 
 def give(kernel: str, key: str, body: bytes) -> None:
-    """Send a compiled kernel to the process that started this one, if one did."""
+    """Send a compiled kernel to the parent process, if this is the second process."""
     if _send is not None:
         _send(kernel, key, body)
 
 
 def serve(job: Callable[[], object]) -> None:
-    """Do a job in the other process: what it compiles goes to standard output, and nothing else does."""
+    """Run a job in the second process, and write the compiled kernels, and nothing else, to standard output."""
     global _send
     output: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -114,17 +112,17 @@ def serve(job: Callable[[], object]) -> None:
 
     def announce(kernel: str, seconds: float | None) -> None:
         nonlocal depth
-        if seconds is None and depth == 0:  # functions that a kernel calls are compiled within
+        if seconds is None and depth == 0:  # inner functions are compiled together with their kernel
             send(kernel, None)
         depth += 1 if seconds is None else -1
 
     _send = send
-    with on_compile(announce), suppress(BrokenPipeError):  # the other one has gone
+    with on_compile(announce), suppress(BrokenPipeError):  # the parent process has ended
         job()
 
 
 def _start(job: tuple[str, ...]) -> Helper | None:
-    root = str(Path(__file__).parents[2])  # -P keeps the working directory, which may be anybody's, off the path
+    root = str(Path(__file__).parents[2])  # -P: do not import from the working directory
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
         helper = Helper(
@@ -139,14 +137,14 @@ def _start(job: tuple[str, ...]) -> Helper | None:
 
 
 def _is_possible() -> bool:
-    """Return whether a second process makes sense, and ``sys.executable`` is an interpreter that can be one."""
+    """Return whether there is a second core and ``sys.executable`` is a Python interpreter."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     is_python = Path(sys.executable or "").name.lower().startswith(("python", "pypy"))
     return cores > 1 and is_python and not getattr(sys, "frozen", False) and os.environ.get(SWITCH, "1") != "0"
 
 
 def _forget() -> None:
-    """Leave the other process to the parent: in a forked process no thread listens to it."""
+    """Forget the second process after a fork: it belongs to the parent."""
     global _planned
     _planned = ()
     _started.clear()

@@ -1,9 +1,7 @@
-"""Score many queries against one chunk: decode its weights once into lanes, then take dense products.
+"""Score many queries for one chunk: decode its weights once into lanes, then compute dense products.
 
-Right for batches of long queries; ``score`` is right for single or very short ones.
+Faster than ``score`` for batches of long queries.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -12,15 +10,15 @@ from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, above, count_bits, dot, lowest_bit, reaching
 from umpteen.kernels.score import IDENTITY, least_margin, offer, post, weight
 
-_MOST_PLACES = 2**31 - 1  # that an int32 can tell apart
+_MOST_PLACES = 2**31 - 1  # largest int32
 
 
 @inner
 def compact(indptr, indices, values, queries, features, before, place, ids, kept, ptr):
     """Restrict the queries to a chunk's features, renumbered: query q is ``ids[ptr[q]:ptr[q + 1]]``.
 
-    ``place`` (features of the model) has nothing above ``before``, only what is left of other chunks. ``ids`` and
-    ``kept`` need room for one entry more than the queries have.
+    ``place`` (features of the model) has values up to ``before`` of other chunks, which are ignored. ``ids`` and
+    ``kept`` must have one entry more than the queries.
     """
     for f in range(len(features)):
         place[np.uint32(features[f])] = before + f + 1
@@ -30,7 +28,7 @@ def compact(indptr, indices, values, queries, features, before, place, ids, kept
         row = queries[q]
         for k in range(indptr[row], indptr[row + 1]):
             slot = place[np.uint32(indices[k])] - before
-            ids[at] = slot - 1  # written in any case, kept only if the chunk knows the feature: no branch to miss
+            ids[at] = slot - 1  # overwritten by the next one unless the chunk has the feature: avoids a branch
             kept[at] = values[k]
             at += slot > 0
         ptr[q + 1] = at
@@ -38,18 +36,18 @@ def compact(indptr, indices, values, queries, features, before, place, ids, kept
 
 @inner
 def rank_lanes(values, candidates, first_node, ids, scores):
-    """Write the candidates, bits of a number, into an empty list, best first and ties by lane; return how many fit."""
-    rest, room = candidates, len(ids)
+    """Write the candidates, a bit mask, to an empty list, best first and ties by lane; return how many fit."""
+    rest, capacity = candidates, len(ids)
     while rest:
         b = lowest_bit(rest)
         rest &= rest - 1
         better = above(values, values[b])
         tied = reaching(values, values[b]) & ~better & ((1 << b) - 1)
         rank = count_bits((better | tied) & candidates)
-        if rank < room:
+        if rank < capacity:
             ids[rank] = first_node + b
             scores[rank] = values[b]
-    return min(count_bits(candidates), room)
+    return min(count_bits(candidates), capacity)
 
 
 @inner
@@ -57,17 +55,17 @@ def best_children(
     ptr, ids, kept, entry_ptr, cells, codes, table, bias, weights, first_node, allowed, allowed_at, kind,
     pair_rows, pair_beams, parent_scores, worst, cuts, sizes, ids_out, scores_out,
 ):  # fmt: skip
-    """Keep each query's best children of one chunk in ``ids_out`` and ``scores_out``, −1 where there are fewer.
+    """Write the best children of one chunk for each query to ``ids_out`` and ``scores_out``, padded by −1.
 
-    Sixteen children at a time: entries of group g, ``entry_ptr[g]`` to ``entry_ptr[g + 1]``, are decoded into
-    ``weights`` (features, LANES), which is zero before and after. Siblings rank as their margins do, so only those
-    that are kept in the end are turned into scores; one below ``cuts`` cannot beat the query's worst score so far.
+    Children are computed sixteen at a time: entries of group g, ``entry_ptr[g]`` to ``entry_ptr[g + 1]``, are decoded
+    into ``weights`` (features, LANES), which is zero before and after. Siblings are ranked by their margins, so only
+    the kept ones are turned into scores; margins below ``cuts`` cannot exceed the worst score of the query so far.
     """
-    room, n_queries, width = ids_out.shape[1], len(pair_rows), len(bias)
+    capacity, n_queries, width = ids_out.shape[1], len(pair_rows), len(bias)
     out, origin, flat = empty(LANES, np.float32), empty(LANES, np.float32), weights.ravel()
     for q in range(n_queries):
         floor, sizes[q] = worst[pair_rows[q]], 0
-        cuts[q] = floor  # minus infinity: everything is welcome
+        cuts[q] = floor  # minus infinity: no restriction
         if floor > -np.inf:
             cuts[q] = least_margin(floor, parent_scores[pair_rows[q], pair_beams[q]], kind)
     for first in range(0, width, LANES):
@@ -94,9 +92,9 @@ def best_children(
                 while candidates:
                     b = lowest_bit(candidates)
                     candidates &= candidates - 1
-                    sizes[q] = offer(out[b], first_node + first + b, ids_out[q], scores_out[q], sizes[q], room)
-            if sizes[q] == room:
-                cuts[q] = max(cuts[q], scores_out[q, room - 1])
+                    sizes[q] = offer(out[b], first_node + first + b, ids_out[q], scores_out[q], sizes[q], capacity)
+            if sizes[q] == capacity:
+                cuts[q] = max(cuts[q], scores_out[q, capacity - 1])
         for k in range(low, high):
             flat[np.uint32(cells[k])] = 0.0
     for q in range(n_queries):
@@ -104,7 +102,7 @@ def best_children(
         for j in range(sizes[q]):
             score = post(scores_out[q, j], kind)
             scores_out[q, j] = score if kind == IDENTITY else score * parent_score
-        for j in range(sizes[q], room):
+        for j in range(sizes[q], capacity):
             ids_out[q, j] = -1
 
 
@@ -114,9 +112,9 @@ def score_chunks(
     n_features, feature_ptr, features, entry_ptr, cells, codes, table, starts, bias, node_at, allowed, kind,
     weights, ids_out, scores_out,
 ):  # fmt: skip
-    """Score pairs first..last of (query, chunk), which lie chunk by chunk; write the best children of each.
+    """Score pairs first..last of (query, chunk), which are ordered by chunk; write the best children of each.
 
-    ``worst`` (queries) is the score to beat, minus infinity where a query needs more children in any case.
+    ``worst`` (queries) is the score to exceed, minus infinity if the query has too few children so far.
     """
     most_entries, most_pairs = np.int64(0), np.int64(0)
     for chunk in range(len(chunk_ptr) - 1):
@@ -149,7 +147,7 @@ def score_chunks(
 
 @jit
 def pairs_by_chunk(beam, chunk_ptr, pair_rows, pair_beams):
-    """Invert a beam (rows, b) padded by −1: list, chunk by chunk, the rows that hold it and at which place."""
+    """Invert a beam (rows, b) padded by −1: list for each chunk the rows that contain it and the positions."""
     n, b = beam.shape
     for row in range(n):
         for j in range(b):
@@ -169,14 +167,14 @@ def pairs_by_chunk(beam, chunk_ptr, pair_rows, pair_beams):
 
 @jit
 def merge_pairs(beam, place, pair_ids, pair_scores, first, last, ids_out, scores_out):
-    """Merge the best children of a row's chunks into its list so far, which is padded by −1.
+    """Merge the best children of the chunks of a row into its list so far, which is padded by −1.
 
-    ``place`` (rows, b) says where each chunk wrote them.
+    ``place`` (rows, b) is the pair of each chunk.
     """
-    room = ids_out.shape[1]
+    capacity = ids_out.shape[1]
     for row in range(first, last):
         size = 0
-        while size < room and ids_out[row, size] >= 0:
+        while size < capacity and ids_out[row, size] >= 0:
             size += 1
         for j in range(beam.shape[1]):
             if beam[row, j] < 0:
@@ -185,4 +183,4 @@ def merge_pairs(beam, place, pair_ids, pair_scores, first, last, ids_out, scores
             for c in range(pair_ids.shape[1]):
                 if pair_ids[p, c] < 0:
                     break
-                size = offer(pair_scores[p, c], pair_ids[p, c], ids_out[row], scores_out[row], size, room)
+                size = offer(pair_scores[p, c], pair_ids[p, c], ids_out[row], scores_out[row], size, capacity)

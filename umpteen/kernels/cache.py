@@ -1,13 +1,11 @@
-"""Where compiled kernels are kept, and in which form. Knows files and owners; knows nothing about numba.
+"""Cache of compiled kernels.
 
-Compiled code is executed, so it is read from two kinds of folders only: the one beside the source, which whoever can
-write could change the source itself, and one that belongs to the user alone. The shared temporary folder is neither.
+Compiled code is executed, so it is read from two kinds of folders only: the one beside the source, whose writers could
+change the source as well, and one that only the user can write to.
 
-A file holds one kernel for one signature: the digest of what it was compiled from, the digest of the content, the
-content. It is used if both agree; otherwise the kernel is compiled again and the file is replaced.
+A file holds one kernel for one signature: a digest of the source, a digest of the content, and the content. If a digest
+does not match, the kernel is compiled again and the file is replaced.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib
@@ -28,7 +26,7 @@ _log = logging.getLogger("umpteen.kernels")
 
 
 class Places(NamedTuple):
-    """The folders that compiled kernels are read from, in this order, and the one they are written to, if any."""
+    """Folders that compiled kernels are read from, in this order, and the folder that they are written to, if any."""
 
     read: tuple[Path, ...]
     write: Path | None
@@ -38,8 +36,8 @@ class Places(NamedTuple):
 def places() -> Places:
     """Choose the folders, once per process.
 
-    ``NUMBA_CACHE_DIR`` if the user has set it; otherwise beside the source. Where that cannot be written, what lies
-    there is still read, and new kernels go to the user's own cache folder, or nowhere if there is none that is private.
+    ``NUMBA_CACHE_DIR`` if it is set, else the folder beside the source. If that is read-only, kernels in it are used,
+    and new ones are written to the cache folder of the user, if that is private.
     """
     version = stamp()
     if version is None:
@@ -58,9 +56,9 @@ def places() -> Places:
 
 @functools.cache
 def stamp() -> str | None:
-    """Return a digest of the source of all kernels, for they call each other; None where it cannot be read.
+    """Return a digest of the source of all kernels, for they call each other; None if it cannot be read.
 
-    Times of files say nothing: building an image or installing a wheel may set them anew.
+    Modification times are not used because building an image or installing a wheel may change them.
     """
     digest = hashlib.sha256()
     try:
@@ -75,7 +73,7 @@ def stamp() -> str | None:
 
 
 def load(kernel: str, key: str) -> bytes | None:
-    """Return what was saved for a kernel under a key, unless it is missing, stale or damaged."""
+    """Return the compiled kernel with this key, or None if it is missing, stale or damaged."""
     for folder in places().read:
         path = _path(folder, kernel, key)
         try:
@@ -87,7 +85,7 @@ def load(kernel: str, key: str) -> bytes | None:
             continue
         origin, digest, body = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
         if len(origin) == _DIGEST and origin != _origin(key):
-            continue  # of another version, to be replaced
+            continue  # from another version
         if digest == hashlib.sha256(body).digest():
             return body
         _log.info("the compiled kernel '%s' is damaged and is compiled again", path)
@@ -95,7 +93,7 @@ def load(kernel: str, key: str) -> bytes | None:
 
 
 def save(kernel: str, key: str, body: bytes) -> None:
-    """Keep a compiled kernel, if there is a place for it; a full or read-only disk is no error."""
+    """Save a compiled kernel, if there is a folder for it; a full or read-only disk is not an error."""
     folder = places().write
     if folder is None:
         return
@@ -103,7 +101,7 @@ def save(kernel: str, key: str, body: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
     try:
         _make(folder)
-        with open(temporary, "xb") as file:  # readable as the umask says: others run what an image was built with
+        with open(temporary, "xb") as file:  # mode by the umask: other users may run what an image was built with
             file.write(_origin(key) + hashlib.sha256(body).digest() + body)
         os.replace(temporary, path)
     except OSError as error:
@@ -113,39 +111,38 @@ def save(kernel: str, key: str, body: bytes) -> None:
 
 
 def _path(folder: Path, kernel: str, key: str) -> Path:
-    """Name a file by kernel and key but not by version, so that a new version replaces the old one."""
+    """Return the path of a file, which does not depend on the version: new versions replace old ones."""
     digest = hashlib.sha256(f"{sys.implementation.cache_tag} {key}".encode()).hexdigest()
     return folder / f"{kernel}-{digest[:16]}{ENDING}"
 
 
 def _origin(key: str) -> bytes:
-    """Digest all that a compiled kernel depends on."""
+    """Return a digest of everything that a compiled kernel depends on."""
     return hashlib.sha256(f"{stamp()} {sys.implementation.cache_tag} {key}".encode()).digest()
 
 
 def _can_write(folder: Path) -> bool:
-    """Say whether files can be made in a folder, which need not exist yet."""
+    """Return whether files can be created in a folder, which need not exist yet."""
     return os.access(folder if folder.is_dir() else folder.parent, os.W_OK | os.X_OK)
 
 
 def _make(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder, and those above it that are missing, all with this mode."""
+    """Create a folder and its missing parents, all with this mode."""
     for missing in (*(parent for parent in reversed(folder.parents) if not parent.exists()), folder):
         with suppress(FileExistsError):
             missing.mkdir(mode)
 
 
 def _cache_home() -> Path | None:
-    """Return the user's cache folder, if the user has one."""
+    """Return the cache folder of the user, or None."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     return home if home.is_absolute() else None
 
 
 def _private_folder(home: Path | None, name: str) -> Path | None:
-    """Return ``home/umpteen/name``, made if need be, if nobody but the user and the administrator can write to it.
+    """Return ``home/umpteen/name``, created if necessary, if only the user and the administrator can write to it.
 
-    Every folder above it is looked at, from the root down: in none of them can another user put something else in
-    its place afterwards.
+    All folders above it are checked, from the root down, so that no other user can replace one of them afterwards.
     """
     if home is None:
         return None
@@ -167,12 +164,12 @@ def _private_folder(home: Path | None, name: str) -> Path | None:
 
 
 def _loose(folder: Path, *, is_own: bool = False) -> str:
-    """Say why others could change what lies in a folder; an empty string if they cannot.
+    """Return the reason why others could change the content of a folder; an empty string if they cannot.
 
-    Above the user's own folders the administrator's are as good, and so is one like the temporary folder, whose
-    sticky bit keeps others from what is not theirs.
+    Unless ``is_own``, the folder may belong to the administrator, and others may write to it if it has the sticky bit,
+    like the temporary folder.
     """
-    if not hasattr(os, "getuid"):  # Windows: what lies under the user's profile is the user's
+    if not hasattr(os, "getuid"):  # Windows: the profile of a user is private
         return ""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):

@@ -1,17 +1,14 @@
-"""Check arrays that came from a file before other kernels, which check nothing, walk them."""
-
-from __future__ import annotations
+"""Check arrays from an untrusted file before they are used by other kernels, which do not check bounds."""
 
 from umpteen.kernels.jit import jit
 
 
 @jit
 def check_runs(ptr, run_ptr, run_chunk, run_last, local, starts, first, last):
-    """Return the first of the features first..last whose runs are not what the search expects, or -1.
+    """Return the first of the features first..last with invalid runs, or -1.
 
-    A feature's runs name ascending chunks, those of ``starts``, and share out its postings, from ``ptr[f]`` to
-    ``ptr[f + 1]``, without rest; the postings of a run name ascending children of its chunk. Both pointers must have
-    been checked before: ascending, and within their arrays.
+    The runs of a feature must have ascending chunks and cover its postings, from ``ptr[f]`` to ``ptr[f + 1]``; the
+    postings of a run must be ascending children of its chunk. The pointers must have been checked before.
     """
     n_chunks = len(starts) - 1
     for f in range(first, last):

@@ -1,9 +1,7 @@
 """Label vectors and their clustering: sums of sparse rows, balanced halving, k-way assignment.
 
-Knows arrays only. Scratch tables are passed in zeroed and are left zeroed, so that a thread can reuse them.
+Scratch arrays are zeroed before and after a call, so that a thread can reuse them.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -11,15 +9,15 @@ from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, axpy, dot
 from umpteen.kernels.select import nth_largest
 
-_CANCELLED = np.float32(1e-38)  # a sum that came out as zero: must not look like a feature not met yet
+_CANCELLED = np.float32(1e-38)  # replaces a sum of zero, which marks a feature that was not seen yet
 
 
 @jit
 def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr, out_indices, out_data):
     """Sum the rows of each group, keep its ``keep`` largest entries, scale to length one (eq. 4).
 
-    ``scratch`` is one zeroed float32 per feature. ``out_ptr[g]`` is where group g may start writing;
-    the number written for each group is returned.
+    ``scratch`` is one zeroed float32 per feature. Group g is written from ``out_ptr[g]``; the number of entries of each
+    group is returned.
     """
     n_groups = len(member_ptr) - 1
     written = np.zeros(n_groups, np.int64)
@@ -43,15 +41,12 @@ def sum_rows(member_ptr, members, indptr, indices, data, keep, scratch, out_ptr,
 def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, start):
     """Move the largest entries of scratch to the output, normalised, and zero scratch again."""
     cut = np.float32(0.0)
-    n_ties = n_touched  # how many of those equal to the cut may stay
+    n_ties = n_touched  # number of entries equal to the cut that are kept
     if 0 < keep < n_touched:
         values = np.empty(n_touched, np.float32)
         for t in range(n_touched):
             values[t] = abs(scratch[touched[t]])
-        cut = nth_largest(values, n_touched, keep - 1)
-        n_ties = keep
-        for t in range(n_touched):
-            n_ties -= values[t] > cut
+        cut, n_ties = _cut(values, n_touched, keep)
     count = 0
     total = 0.0
     for t in range(n_touched):
@@ -72,13 +67,23 @@ def _keep_largest(touched, n_touched, scratch, keep, out_indices, out_data, star
     return count
 
 
+@inner
+def _cut(values, n, keep):
+    """Return the smallest of the ``keep`` largest values, and how many of its ties are among them; reorders values."""
+    cut = nth_largest(values, n, keep - 1)
+    n_ties = keep
+    for i in range(n):
+        n_ties -= values[i] > cut
+    return cut, n_ties
+
+
 @jit
 def halve(indptr, indices, data, members, n_left, seed, max_iter, tolerance, n_sample, sums):
     """Reorder ``members`` so that the first ``n_left`` form one spherical cluster and the rest the other.
 
-    Balanced 2-means: every sweep ranks the members by the difference of their similarities to the two centres and
-    cuts the ranking at ``n_left``. Of more than ``n_sample`` members only so many, evenly spread, take part in the
-    sweeps; the others are ranked by the centres found. ``sums`` is a zeroed (features, 2) table.
+    Balanced 2-means: every iteration ranks the members by the difference of their similarities to the two centres and
+    splits the ranking at ``n_left``. At most ``n_sample`` members, evenly spaced, determine the centres, by which all
+    members are then ranked. ``sums`` is a zeroed (features, 2) table.
     """
     n = len(members)
     if n_left <= 0 or n_left >= n:
@@ -129,23 +134,20 @@ def _two_means(indptr, indices, data, members, n_left, seed, max_iter, tolerance
 
 @inner
 def _inverse_root(square):
-    """Return 1 / √square, 0 for what has no length."""
+    """Return 1 / √square, or 0 for 0."""
     return np.float32(1.0 / np.sqrt(square)) if square > 0 else np.float32(0.0)
 
 
 @inner
 def _take_largest(scores, n_left, spare, side):
-    """Put the ``n_left`` largest scores on side 1, the first of equal ones, and the rest on side 2.
+    """Assign the ``n_left`` largest scores to side 1, the first ones of ties, and the others to side 2.
 
-    Returns how many changed sides.
+    Return the number of changes.
     """
     n = len(scores)
     for i in range(n):
         spare[i] = scores[i]
-    cut = nth_largest(spare, n, n_left - 1)
-    n_ties = n_left
-    for i in range(n):
-        n_ties -= scores[i] > cut
+    cut, n_ties = _cut(spare, n, n_left)
     changed = 0
     for i in range(n):
         is_left = scores[i] > cut
@@ -160,7 +162,7 @@ def _take_largest(scores, n_left, spare, side):
 
 @inner
 def _seed_sides(n, side):
-    """Start from one member per side (sides are 1 and 2; 0 takes no part in the first centres)."""
+    """Assign one random member to each side, 1 and 2; the others, with 0, do not count in the first centres."""
     a = np.random.randint(n)
     b = np.random.randint(n - 1)
     if b >= a:
@@ -171,7 +173,7 @@ def _seed_sides(n, side):
 
 @inner
 def _add_sides(indptr, indices, data, members, side, sums):
-    """Add each member to its side's sum; return the two squared norms, kept up to date on the way."""
+    """Add each member to the sum of its side; return the squared norms of the two sums."""
     norm0 = 0.0
     norm1 = 0.0
     for i in range(len(members)):
@@ -207,7 +209,7 @@ def _score_sides(indptr, indices, data, members, sums, scale0, scale1, scores):
 
 @inner
 def _clear(indptr, indices, members, sums):
-    """Zero what the members touched: the whole table when that is less work."""
+    """Zero the entries of the members, or the whole table if that is less work."""
     total = 0
     for i in range(len(members)):
         total += indptr[members[i] + 1] - indptr[members[i]]
@@ -225,7 +227,7 @@ def _clear(indptr, indices, members, sums):
 
 @jit
 def assign(indptr, indices, data, members, centres, scores):
-    """Fill ``scores`` (members, k) with similarities to ``centres`` (groups of lanes, features, LANES)."""
+    """Compute ``scores`` (members, k), the similarities to ``centres`` (groups of lanes, features, LANES)."""
     k = scores.shape[1]
     out = np.empty(LANES, np.float32)
     for i in range(len(members)):
@@ -240,7 +242,7 @@ def assign(indptr, indices, data, members, centres, scores):
 
 @jit
 def add_members(indptr, indices, data, members, cluster, centres):
-    """Add every member's row to the lane of its cluster; ``centres`` is zeroed by the caller."""
+    """Add the row of every member to the lane of its cluster."""
     step = np.zeros(LANES, np.float32)
     for i in range(len(members)):
         row = members[i]
@@ -252,9 +254,9 @@ def add_members(indptr, indices, data, members, cluster, centres):
 
 @jit
 def fill(scores, capacity, cluster):
-    """Give every member its best cluster that still has room, the most decided members first."""
+    """Assign every member to its best cluster that is not full, in the order of the margins between clusters."""
     n, k = scores.shape
-    room = np.full(k, capacity, np.int64)
+    n_free = np.full(k, capacity, np.int64)
     margin = np.empty(n, np.float32)
     for i in range(n):
         best = np.float32(-np.inf)
@@ -269,7 +271,7 @@ def fill(scores, capacity, cluster):
     for i in np.argsort(-margin, kind="mergesort"):
         chosen = -1
         for c in range(k):
-            if room[c] > 0 and (chosen < 0 or scores[i, c] > scores[i, chosen]):
+            if n_free[c] > 0 and (chosen < 0 or scores[i, c] > scores[i, chosen]):
                 chosen = c
         cluster[i] = chosen
-        room[chosen] -= 1
+        n_free[chosen] -= 1

@@ -1,6 +1,4 @@
-"""Who is told while kernels are compiled: the log, and whoever asked. Does not load numba."""
-
-from __future__ import annotations
+"""Callbacks and log messages about the compilation of kernels. Does not load numba."""
 
 import logging
 import threading
@@ -8,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# callback(kernel, seconds): before a kernel is compiled, without seconds, and after it. From any thread.
+# callback(kernel, seconds): called before a kernel is compiled, with None, and after it. By any thread.
 Callback = Callable[[str, float | None], None]
 
 _log = logging.getLogger("umpteen.kernels")
-_asked: list[Callback] = []
+_callbacks: list[Callback] = []
 _lock = threading.Lock()
 
 
@@ -20,41 +18,41 @@ _lock = threading.Lock()
 def on_compile(callback: Callback) -> Iterator[None]:
     """Call ``callback(kernel, None)`` before a kernel is compiled and ``callback(kernel, seconds)`` after it.
 
-    A kernel that is found in the cache is not compiled. Kernels that others call are told of within those.
+    Kernels in the cache are not compiled. Calls are nested if kernels call each other.
 
     Examples
     --------
-    >>> told = []
-    >>> with on_compile(lambda kernel, seconds: told.append((kernel, seconds is None))):
+    >>> calls = []
+    >>> with on_compile(lambda kernel, seconds: calls.append((kernel, seconds is None))):
     ...     with compiling("score.search"):
     ...         pass
-    >>> told
+    >>> calls
     [('score.search', True), ('score.search', False)]
     """
     with _lock:
-        _asked.append(callback)
+        _callbacks.append(callback)
     try:
         yield
     finally:
         with _lock:
-            _asked.remove(callback)
+            _callbacks.remove(callback)
 
 
 @contextmanager
 def compiling(kernel: str) -> Iterator[None]:
-    """Tell that a kernel is compiled within."""
+    """Call the callbacks before and after the block, in which a kernel is compiled."""
     begun = time.perf_counter()
-    _tell(kernel, None)
+    _notify(kernel, None)
     try:
         yield
     finally:
         seconds = time.perf_counter() - begun
         _log.info("compiled %s in %.2f s", kernel, seconds)
-        _tell(kernel, seconds)
+        _notify(kernel, seconds)
 
 
-def _tell(kernel: str, seconds: float | None) -> None:
+def _notify(kernel: str, seconds: float | None) -> None:
     with _lock:
-        callbacks = list(_asked)
+        callbacks = list(_callbacks)
     for callback in callbacks:
         callback(kernel, seconds)

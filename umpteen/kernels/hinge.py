@@ -1,11 +1,8 @@
 """One dual coordinate step on a row, for sixteen labels at once, in vector registers.
 
-``kernels.solve`` takes millions of these steps; on short rows most of a step is not the product with the weights but
-what surrounds it. Written as plain loops over lanes it goes through memory seven times; as LLVM vectors it stays in
-registers.
+On short rows most of a step is not the product with the weights but the arithmetic around it. As loops over lanes it
+would go through memory seven times; as LLVM vectors it stays in registers.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -37,10 +34,9 @@ def hinge_step(
     dense: Any, n_dense: Any, bias_weights: Any, bias: Any, private: Any, beta: Any, row: Any, row_square: Any,
     target: Any, cost: Any, lanes: Any, step: Any,
 ) -> Any:  # fmt: skip
-    """Write to ``step`` how far row ``row``'s dual variables move to their one-variable optima; return the largest.
+    """Write the steps of the dual variables ``beta[row]`` to their optima to ``step``; return the largest.
 
-    The variables are ``beta[row]``; ``target`` (1 or −1), ``cost`` and ``lanes`` (1 for labels, 0 for unused lanes)
-    have one entry per lane.
+    ``target`` (1 or −1), ``cost`` and ``lanes`` (1 for labels, 0 for unused lanes) have one entry per lane.
     """
     f32, i64 = types.float32, types.int64
     signature = f32(
@@ -52,16 +48,16 @@ def hinge_step(
         arrays = {i: data_of(context, builder, sig.args[i], args[i]) for i in (0, 1, 2, 5, 6, 7, 9, 12, 15, 16, 17, 18)}
         bias, private, row_square = (splat(builder, args[i]) for i in (10, 11, 14))
         place = builder.gep(arrays[12], [builder.mul(args[13], ir.Constant(ir.IntType(64), LANES))])
-        old, wanted, cost, used = (load(builder, at) for at in (place, arrays[15], arrays[16], arrays[17]))
+        old, target, cost, used = (load(builder, at) for at in (place, arrays[15], arrays[16], arrays[17]))
         score = fma(builder, bias, load(builder, arrays[9]), builder.fmul(private, old))
         score = add_products(builder, score, arrays[0], arrays[1], arrays[2], args[3], args[4])
         zero = ir.Constant(ir.IntType(64), 0)
         score = add_products(builder, score, arrays[5], arrays[6], arrays[7], zero, args[8])
         half = _constant(0.5)
         # the optimum, multiplied through by the cost, which may be zero
-        slope = fma(builder, cost, builder.fsub(score, wanted), builder.fmul(half, old))
+        slope = fma(builder, cost, builder.fsub(score, target), builder.fmul(half, old))
         new = builder.fsub(old, builder.fdiv(slope, fma(builder, cost, row_square, half)))
-        new = builder.fmul(wanted, _largest(builder, builder.fmul(wanted, new), _constant(0.0)))
+        new = builder.fmul(target, _largest(builder, builder.fmul(target, new), _constant(0.0)))
         move = builder.fmul(builder.fsub(new, old), used)
         store(builder, move, arrays[18])
         size = _call(builder, f"llvm.fabs.v{LANES}f32", VECTOR, move)

@@ -1,6 +1,4 @@
-"""How kernels are compiled: lazily, kept on disk, without the GIL, never with numba's own threads."""
-
-from __future__ import annotations
+"""Decorators that compile kernels: lazily, cached on disk, without the GIL and without threads of numba."""
 
 import logging
 from collections.abc import Callable
@@ -19,17 +17,17 @@ from numba.core.typed_passes import NativeLowering
 from umpteen.kernels import ahead, cache
 from umpteen.kernels.compiling import compiling
 
-# Reordering sums is allowed, ignoring NaN is not: inputs are checked before they get here.
+# Sums may be reordered, but NaN must not be ignored.
 _OPTIONS: dict[str, Any] = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}, "boundscheck": False}
 
 _log = logging.getLogger("umpteen.kernels")
 
 
 class _Kept:
-    """What numba asks of the cache of a function: load what was compiled for a signature, save it.
+    """Implements the interface of a function cache of numba.
 
-    Takes the place of numba's own cache, which trusts what it reads, writes to the folder it reads from, and
-    does not notice when a function that is called has changed in another file.
+    Unlike numba's own cache it checks what it reads, may read from one folder and write to another, and notices changes
+    of functions in other files.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -37,7 +35,7 @@ class _Kept:
         self.cache_path = None  # numba shows it in statistics
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what was compiled for a signature, or None."""
+        """Return the compiled function for a signature, or None."""
         try:
             target_context.refresh()
             key = _key(sig, target_context.codegen())
@@ -46,36 +44,31 @@ class _Kept:
                 return None
             from numba.core.compiler import CompileResult
 
-            # numba's form is a pickle, as its code is code: both come only from folders that ``cache`` trusts,
-            # and from the process that ``ahead`` started
+            # a pickle, and compiled code: both only from the folders of ``cache`` and the process of ``ahead``
             return CompileResult._rebuild(target_context, *serialize.loads(body))
-        except Exception as error:  # whatever it is, the kernel can be compiled
+        except Exception as error:  # in any case the kernel can be compiled
             _log.info("the compiled kernel %s cannot be used and is compiled again: %s", self._name, error)
             return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
-        """Keep what was compiled for a signature."""
+        """Save the compiled function for a signature."""
         try:
-            if cres.lifted or cres.library.has_dynamic_globals:  # holds addresses of this process
+            if cres.lifted or cres.library.has_dynamic_globals:  # contains addresses of this process
                 return
             key, body = _key(sig, cres.codegen), serialize.dumps(cres._reduce())
             cache.save(self._name, key, body)
             ahead.give(self._name, key, body)
-        except Exception as error:  # the kernel works, it is just not kept
+        except Exception as error:  # the kernel works without a cache
             _log.info("the compiled kernel %s cannot be kept: %s", self._name, error)
 
     def enable(self) -> None:
-        """Do nothing: it is always used."""
+        """Do nothing: the cache is always used."""
 
-    def disable(self) -> None:
-        """Do nothing: it is always used."""
-
-    def flush(self) -> None:
-        """Do nothing: files are replaced, never removed."""
+    disable = flush = enable
 
 
 class _Listener(event.Listener):
-    """Tells of kernels of this package that numba compiles."""
+    """Reports the kernels of this package that numba compiles."""
 
     def __init__(self) -> None:
         self._open: list[AbstractContextManager[None]] = []  # numba compiles one at a time, kernels within kernels
@@ -91,10 +84,10 @@ class _Listener(event.Listener):
 
 
 class _Flags(Flags):
-    """numba's flags of a compilation, compared faster: every look at a function it might call compares them."""
+    """Flags of a compilation with a faster comparison, which numba calls for every function call in a kernel."""
 
     __slots__ = ()
-    _hash = hash(Flags())  # of the names of all flags, so it is the same for all
+    _hash = hash(Flags())  # depends on the names of the flags only
 
     def __hash__(self) -> int:
         return self._hash
@@ -106,9 +99,9 @@ class _Flags(Flags):
 
 
 class _Part(JITCodeLibrary):
-    """The code of an inner function, which is optimised and turned into machine code with the kernels that call it.
+    """The code of an inner function, which is optimised and compiled only as a part of the kernels that call it.
 
-    numba does both for every function, then again for everything that calls it.
+    numba would compile every function by itself, and again for each of its callers.
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -123,7 +116,7 @@ class _Part(JITCodeLibrary):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _PartLowering(NativeLowering):
-    """Translate an inner function to LLVM's language, and no further."""
+    """Translate an inner function to LLVM IR only."""
 
     _name = "umpteen_part_lowering"
 
@@ -132,7 +125,7 @@ class _PartLowering(NativeLowering):
         state.flags.no_compile = True
         super().run_pass(state)
         lowered = state.cr
-        # numba finds a function by this object; nothing calls it
+        # numba identifies a function by this object; it is never called
         name = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), lowered.fndesc.qualname, "inner function", 0, lowered.env, (state.library,)
         )
@@ -142,7 +135,7 @@ class _PartLowering(NativeLowering):
 
 
 class _PartCompiler(CompilerBase):
-    """numba's compiler with another last step."""
+    """Compiler of numba with ``_PartLowering`` as the last step."""
 
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "umpteen_part")
@@ -160,12 +153,12 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _key(sig: Any, codegen: Any) -> str:
-    """Spell out what a compiled kernel depends on, apart from the source: signature, processor, compiler."""
+    """Return what a compiled kernel depends on besides the source: signature, processor, compiler."""
     return repr((sig, codegen.magic_tuple(), numba.__version__, llvmlite.__version__))
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """Compile a kernel: a function that Python calls."""
+    """Compile a kernel: a function that is called from Python."""
     dispatcher = _compiled(function, nogil=True)
     if hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
         dispatcher._cache = _Kept(function)
@@ -173,10 +166,10 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Compile a function that only kernels call: without what Python would need to call it, and kept with them.
+    """Compile a function that is called from kernels only, as a part of these.
 
-    LLVM decides what is inlined. (numba's own ``inline="always"`` copies the source into every caller and compiles
-    it there again, which made cold starts several times as long and nothing faster.)
+    LLVM decides what is inlined. (``inline="always"`` of numba would compile the source again in every caller, which
+    made cold starts several times as long and nothing faster.)
     """
     return _compiled(function, no_cpython_wrapper=True, pipeline_class=_PartCompiler)
 

@@ -1,16 +1,13 @@
-"""Sixteen labels at a time: two vector loops that everything hot is made of.
+"""Vector loops over sixteen labels, of which all hot loops consist.
 
-A table of weights ``W`` has one row per feature and ``LANES`` columns, one per label. For a sparse text,
+A table of weights ``W`` has one row per feature and ``LANES`` columns, one per label. For a sparse row,
 
 - ``dot(W, indices, values, start, stop, out)`` adds the ``LANES`` products text · label to ``out``;
 - ``axpy(W, indices, values, start, stop, step)`` adds ``value * step`` to each row of ``W`` it touches.
 
-They are written as LLVM vectors because numba cannot promise LLVM that ``out`` and ``W`` do not overlap, so
-the plain loop keeps its sums in memory: 5.6 ns a feature instead of 0.7–1.5. LLVM maps a vector of sixteen to
-whatever the processor has (one AVX-512, two AVX or four NEON registers).
+They are written as LLVM vectors: in a plain loop LLVM does not know that ``out`` and ``W`` do not overlap and keeps the
+sums in memory, which takes 5.6 ns per feature instead of 0.7–1.5. A vector is one AVX-512 register or two of AVX.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -21,7 +18,7 @@ from numba.extending import intrinsic
 
 from umpteen.kernels import LANES
 
-_UNROLL = 4  # independent sums hide the latency of a fused multiply-add
+_UNROLL = 4  # number of independent sums, which hide the latency of a fused multiply-add
 
 _I8, _I32, _I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(F32, LANES)
@@ -35,7 +32,7 @@ def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 
 def load(builder: Any, pointer: Any) -> Any:
     value = builder.load(builder.bitcast(pointer, VECTOR.as_pointer()))
-    value.align = 4  # rows of a view may start anywhere
+    value.align = 4  # rows of a view need not be aligned
     return value
 
 
@@ -55,7 +52,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _feature(builder: Any, table: Any, indices: Any, values: Any, k: Any) -> tuple[Any, Any]:
-    """Return the address of feature k's row of the table, and its value in every lane."""
+    """Return the address of the row of feature k in the table, and its value in every lane."""
     row = builder.zext(builder.load(builder.gep(indices, [k])), _I64)
     address = builder.gep(table, [builder.mul(row, ir.Constant(_I64, LANES))])
     return address, splat(builder, builder.load(builder.gep(values, [k])))
@@ -79,7 +76,7 @@ def add_products(builder: Any, total: Any, table: Any, indices: Any, values: Any
     """Emit ``total + sum over k in start..stop of values[k] * table[indices[k], :]`` and return that vector."""
     zero = ir.Constant(VECTOR, [0.0] * LANES)
     sums = [cgutils.alloca_once_value(builder, zero) for _ in range(_UNROLL)]
-    for extra in sums[1:]:  # alloca_once initialises at function entry only; this code may run in a loop
+    for extra in sums[1:]:  # alloca_once initialises at function entry only, but this code may run in a loop
         builder.store(zero, extra)
     builder.store(total, sums[0])
 
@@ -91,10 +88,10 @@ def add_products(builder: Any, total: Any, table: Any, indices: Any, values: Any
 
         return body
 
-    whole = builder.sub(stop, builder.srem(builder.sub(stop, start), ir.Constant(_I64, _UNROLL)))
+    unrolled = builder.sub(stop, builder.srem(builder.sub(stop, start), ir.Constant(_I64, _UNROLL)))
     counter = cgutils.alloca_once(builder, _I64)
     builder.store(start, counter)
-    _loop(builder, counter, whole, _UNROLL, accumulate(_UNROLL))
+    _loop(builder, counter, unrolled, _UNROLL, accumulate(_UNROLL))
     _loop(builder, counter, stop, 1, accumulate(1))
     total = builder.load(sums[0])
     for extra in sums[1:]:
@@ -137,7 +134,7 @@ def axpy(typing: Any, table: Any, indices: Any, values: Any, start: Any, stop: A
 
 
 def _compare(operator: str, values: Any) -> tuple[Any, Any]:
-    """Return what an intrinsic returns that compares each lane with a bound; bit b of its result is lane b."""
+    """Return signature and code of an intrinsic that compares lanes with a bound; bit b of its result is lane b."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         vector = load(builder, data_of(context, builder, sig.args[0], args[0]))
@@ -149,19 +146,19 @@ def _compare(operator: str, values: Any) -> tuple[Any, Any]:
 
 @intrinsic
 def reaching(typing: Any, values: Any, bound: Any) -> Any:
-    """Return the lanes whose value is at least ``bound``, as the bits of a number."""
+    """Return the lanes whose value is at least ``bound``, as a bit mask."""
     return _compare(">=", values)
 
 
 @intrinsic
 def above(typing: Any, values: Any, bound: Any) -> Any:
-    """Return the lanes whose value is more than ``bound``, as the bits of a number."""
+    """Return the lanes whose value is more than ``bound``, as a bit mask."""
     return _compare(">", values)
 
 
 @intrinsic
 def count_bits(typing: Any, bits: Any) -> Any:
-    """Return how many bits of a number are set."""
+    """Return the number of bits that are set."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
@@ -171,7 +168,7 @@ def count_bits(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typing: Any, bits: Any) -> Any:
-    """Return the place of the lowest bit that is set in a number other than zero."""
+    """Return the position of the lowest bit that is set; not for zero."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -181,7 +178,7 @@ def lowest_bit(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Ask the processor to fetch array[index] into its caches; changes nothing and never faults."""
+    """Prefetch array[index] into the caches of the processor; any index is allowed."""
     signature = types.void(array, types.int64)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:

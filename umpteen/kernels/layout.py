@@ -1,6 +1,4 @@
-"""Move weights between layouts: as trained (chunk by chunk), by feature, and by chunk for batches."""
-
-from __future__ import annotations
+"""Convert weights between layouts: as trained (by chunk), by feature, and by chunk for batches."""
 
 import numpy as np
 
@@ -10,7 +8,7 @@ from umpteen.kernels.lanes import LANES
 
 @jit
 def sort_by_feature(features, nodes, values, n_features):
-    """Stable counting sort of (feature, node, value) entries; returns (pointer, nodes, values)."""
+    """Sort (feature, node, value) entries by feature, stably; return (pointer, nodes, values)."""
     ptr = np.zeros(n_features + 1, np.int64)
     for k in range(len(features)):
         ptr[features[k] + 1] += 1
@@ -29,9 +27,9 @@ def sort_by_feature(features, nodes, values, n_features):
 
 @jit
 def split_runs(ptr, nodes, parent_of, starts, run_ptr, run_chunk, run_last, local):
-    """Group each feature's ascending nodes by parent; returns the number of runs.
+    """Group the ascending nodes of each feature by parent; return the number of runs.
 
-    Called with empty ``run_chunk`` it only counts. ``local`` receives the place of each node in its chunk.
+    With an empty ``run_chunk`` runs are only counted. ``local`` is the position of each node in its chunk.
     """
     count = 0
     fill = len(run_chunk) > 0
@@ -55,51 +53,39 @@ def split_runs(ptr, nodes, parent_of, starts, run_ptr, run_chunk, run_last, loca
 
 
 @jit
-def count_by_chunk(ptr, run_ptr, run_chunk, run_last, local, n_groups, n_features_out, n_entries_out):
-    """Count the features of every chunk, and the entries of every (chunk, group of lanes)."""
-    for f in range(len(ptr) - 1):
-        at = ptr[f]
-        for r in range(run_ptr[f], run_ptr[f + 1]):
-            chunk = np.int64(run_chunk[r])
-            n_features_out[chunk] += 1
-            end = at + run_last[r] + 1
-            for k in range(at, end):
-                n_entries_out[chunk * n_groups + local[k] // LANES] += 1
-            at = end
-
-
-@jit
 def by_chunk(
-    ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, first_feature,
-    features, cells_out, codes_out,
-):  # fmt: skip
-    """Reorder weights chunk by chunk and, within a chunk, by groups of lanes.
+    ptr, run_ptr, run_chunk, run_last, local, codes, n_groups, feature_at, entry_at, features, cells_out, codes_out
+):
+    """Sort weights by chunk and, within a chunk, by group of lanes.
 
-    A chunk gets the list of its features; an entry is a code and its cell in a table (features of the chunk, LANES).
-    ``feature_at`` and ``entry_at`` hold the first free slots and are advanced.
+    A chunk has a list of its features; an entry is a code and its cell in a table (features of the chunk, LANES).
+    ``feature_at`` and ``entry_at`` are the first free positions and are advanced; with an empty ``features`` nothing
+    else is done, which counts from zero.
     """
+    first_feature, fill = feature_at.copy(), len(features) > 0
     for f in range(len(ptr) - 1):
         at = ptr[f]
         for r in range(run_ptr[f], run_ptr[f + 1]):
             chunk = np.int64(run_chunk[r])
             row = feature_at[chunk] - first_feature[chunk]
-            features[feature_at[chunk]] = f
+            if fill:
+                features[feature_at[chunk]] = f
             feature_at[chunk] += 1
             end = at + run_last[r] + 1
             for k in range(at, end):
                 key = chunk * n_groups + local[k] // LANES
-                to = entry_at[key]
+                if fill:
+                    cells_out[entry_at[key]] = row * LANES + local[k] % LANES
+                    codes_out[entry_at[key]] = codes[k]
                 entry_at[key] += 1
-                cells_out[to] = row * LANES + local[k] % LANES
-                codes_out[to] = codes[k]
             at = end
 
 
 @jit
 def run_offsets(ptr, run_ptr, run_chunk, run_last, offsets):
-    """Say where each feature's run of each chunk starts within its postings: ``offsets`` (features, chunks + 1).
+    """Compute ``offsets`` (features, chunks + 1): where the run of each chunk starts in the postings of a feature.
 
-    Returns False if some feature has more postings than the type of ``offsets`` can count.
+    Return False if a feature has more postings than the type of ``offsets`` can represent.
     """
     n_chunks = offsets.shape[1] - 1
     for f in range(len(ptr) - 1):
@@ -120,8 +106,8 @@ def run_offsets(ptr, run_ptr, run_chunk, run_last, offsets):
 
 @jit
 def encode_log(values, low, per_step, codes):
-    """Encode sign and magnitude: code c < 128 stands for low · exp(c / per_step), c + 128 for its negative."""
+    """Encode sign and magnitude: code c < 128 means low · exp(c / per_step), c + 128 its negative."""
     for k in range(len(values)):
         size = max(abs(values[k]), low)
         place = np.int64(np.log(size / low) * per_step + np.float32(0.5))
-        codes[k] = min(max(place, 0), 127) + (128 if values[k] < 0.0 else 0)  # rounding may fall below 0
+        codes[k] = min(max(place, 0), 127) + (128 if values[k] < 0.0 else 0)  # rounding may give −1

@@ -1,9 +1,4 @@
-"""Parse lines of ``label,label feature:value feature:value`` from bytes.
-
-Knows bytes and numbers; files, headers and messages are the reader's concern.
-"""
-
-from __future__ import annotations
+"""Parse lines of ``label,label feature:value feature:value`` from bytes."""
 
 import numpy as np
 
@@ -15,7 +10,7 @@ _NEWLINE, _SPACE, _TAB, _RETURN = 10, 32, 9, 13
 _COMMA, _COLON, _HASH, _PLUS, _MINUS, _DOT = 44, 58, 35, 43, 45, 46
 _ZERO, _NINE, _BIG_E, _SMALL_E = 48, 57, 69, 101
 _MAX_INT = 2**31 - 1
-_MAX_DIGITS = 10**17  # one digit more still fits an int64
+_MAX_DIGITS = 10**17  # with one more digit a number still fits in an int64
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
@@ -31,7 +26,7 @@ def _is_gap(byte):
 
 @inner
 def _whole(text, i):
-    """Read digits from ``i``: the number (capped, so it cannot overflow) and where it ends."""
+    """Read digits from ``i``; return the number (capped against overflow) and where it ends."""
     number = 0
     while _is_digit(text[i]):
         if number <= _MAX_INT:
@@ -42,7 +37,7 @@ def _whole(text, i):
 
 @inner
 def _decimal(text, i):
-    """Read ``-12.5e-3`` from ``i``: the number, where it ends, and whether it had any digit."""
+    """Read ``-12.5e-3`` from ``i``; return the number, where it ends, and whether it has a digit."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -62,7 +57,7 @@ def _decimal(text, i):
                 power += not fraction
         i += 1
     if seen and (text[i] == _SMALL_E or text[i] == _BIG_E):
-        down = text[i + 1] == _MINUS  # a newline always follows, so i + 1 is inside
+        down = text[i + 1] == _MINUS  # i + 1 is in bounds because a newline follows
         start = i + 2 if down or text[i + 1] == _PLUS else i + 1
         exponent, i = _whole(text, start)
         seen = i > start
@@ -76,11 +71,11 @@ def _decimal(text, i):
 
 @jit
 def parse_rows(text, n_labels, n_features, keep_blank, label_ends, labels, feature_ends, indices, values):
-    """Fill the arrays from whole lines.
+    """Fill the arrays from complete lines.
 
-    ``text`` must end with a newline; every loop stops there, so nothing is read behind it. The caller sizes
-    ``label_ends`` and ``feature_ends`` by newlines, ``labels`` by newlines plus commas and ``indices`` and
-    ``values`` by colons. Returns the rows filled, a status, and the position where a bad line was left.
+    ``text`` must end with a newline, where every loop stops. ``label_ends`` and ``feature_ends`` have an entry per
+    newline, ``labels`` per newline and comma, ``indices`` and ``values`` per colon. Return the number of rows, a
+    status, and the position of the error.
     """
     i = row = n_l = n_f = 0
     while i < text.size:

@@ -1,16 +1,10 @@
-"""Kernels over rankings: keep the best of a row, merge several rankings, sum up how good one is.
-
-They know arrays only: no label names, no percentages, no rule's name. Equal scores are ordered by label, so
-every result is the same on every machine.
-"""
-
-from __future__ import annotations
+"""Rankings: the best entries of a row, merging, and sums for metrics. Ties are ordered by label."""
 
 import numpy as np
 
 from umpteen.kernels.jit import inner, jit
 
-# Rows of the array that ``rank_sums`` fills; column d holds the sum over texts at depth d + 1.
+# Rows of the array that ``rank_sums`` fills; column d is the sum over texts at depth d + 1.
 HITS, RECALL, R_PRECISION, NDCG, PS_GAIN, PS_BEST, PS_DCG, PS_DCG_BEST, RECIPROCAL = range(9)
 N_SUMS = 9
 
@@ -21,14 +15,14 @@ _LARGEST = np.iinfo(np.int64).max
 
 @inner
 def _order_key(bits, label):
-    """Pack the bits of a float32 score and a label: ascending keys are descending scores, then labels."""
+    """Pack the bits of a float32 score and a label into a key: ascending keys are descending scores, then labels."""
     ordered = bits ^ ((bits >> 31) & _LOW_31_BITS)  # compares like the float does
     return (np.int64(~ordered) << 32) | np.int64(label)
 
 
 @inner
 def _unpack(keys, n, out_labels, out_bits):
-    """Write the first n keys back as labels and score bits; the rest becomes padding."""
+    """Write the first n keys as labels and score bits, followed by padding."""
     for j in range(n):
         ordered = ~(keys[j] >> 32)
         out_labels[j] = keys[j] & _LOW_32_BITS
@@ -41,72 +35,72 @@ def _unpack(keys, n, out_labels, out_bits):
 def keep_top(indptr, indices, bits, out_labels, out_bits):
     """Write the k best entries of every CSR row, best first.
 
-    ``bits`` and ``out_bits`` are float32 scores seen as int32. Keys gather in a buffer of 2k; when it is full
-    it is sorted and its better half stays, so a row of m entries costs m comparisons and few sorts.
+    ``bits`` and ``out_bits`` are float32 scores viewed as int32. Keys are collected in a buffer of 2k, which is sorted
+    and halved when it is full, so a row of m entries takes m comparisons and few sorts.
     """
     n, k = out_labels.shape
-    room = np.empty(2 * k, np.int64)
+    buffer = np.empty(2 * k, np.int64)
     for i in range(n):
-        held = 0
+        n_keys = 0
         limit = _LARGEST
         for j in range(indptr[i], indptr[i + 1]):
             key = _order_key(bits[j], indices[j])
             if key < limit:
-                room[held] = key
-                held += 1
-                if held == 2 * k:
-                    room.sort()
-                    held = k
-                    limit = room[k - 1]
-        room[:held].sort()
-        _unpack(room, min(held, k), out_labels[i], out_bits[i])
+                buffer[n_keys] = key
+                n_keys += 1
+                if n_keys == 2 * k:
+                    buffer.sort()
+                    n_keys = k
+                    limit = buffer[k - 1]
+        buffer[:n_keys].sort()
+        _unpack(buffer, min(n_keys, k), out_labels[i], out_bits[i])
 
 
 @inner
-def _combine(room, held, values, take_largest, scale):
-    """Replace sorted (label, position) keys by one order key a label, in place; return how many."""
+def _combine(buffer, n_keys, values, take_largest, scale):
+    """Replace sorted (label, position) keys by one order key per label, in place; return their number."""
     score = np.empty(1, np.float32)
     bits = score.view(np.int32)
     position = 0
     merged = 0
-    while position < held:
-        label = room[position] >> 32
+    while position < n_keys:
+        label = buffer[position] >> 32
         total = 0.0
-        while position < held and room[position] >> 32 == label:
-            value = np.float64(values[room[position] & _LOW_32_BITS])
+        while position < n_keys and buffer[position] >> 32 == label:
+            value = np.float64(values[buffer[position] & _LOW_32_BITS])
             total = max(total, value) if take_largest else total + value
             position += 1
         score[0] = total * scale
-        room[merged] = _order_key(bits[0], label)
+        buffer[merged] = _order_key(bits[0], label)
         merged += 1
     return merged
 
 
 @jit
 def merge_rows(labels, values, out_labels, out_bits, take_largest, scale):
-    """Merge rankings laid side by side: add up (or take the largest of) each label's values, keep the best.
+    """Merge concatenated rankings: add the values of each label, or take the largest, and keep the best labels.
 
-    ``labels`` and ``values`` are (n, width) with -1 pads anywhere; a merged value is multiplied by ``scale``.
+    ``labels`` and ``values`` are (n, width), with padding of -1 anywhere; merged values are multiplied by ``scale``.
     With ``take_largest`` values must not be negative.
     """
     n, width = labels.shape
     k = out_labels.shape[1]
-    room = np.empty(width, np.int64)
+    buffer = np.empty(width, np.int64)
     for i in range(n):
-        held = 0
+        n_keys = 0
         for j in range(width):
             if labels[i, j] >= 0:
-                room[held] = (np.int64(labels[i, j]) << 32) | j
-                held += 1
-        room[:held].sort()
-        merged = _combine(room, held, values[i], take_largest, scale)
-        room[:merged].sort()
-        _unpack(room, min(merged, k), out_labels[i], out_bits[i])
+                buffer[n_keys] = (np.int64(labels[i, j]) << 32) | j
+                n_keys += 1
+        buffer[:n_keys].sort()
+        merged = _combine(buffer, n_keys, values[i], take_largest, scale)
+        buffer[:merged].sort()
+        _unpack(buffer, min(merged, k), out_labels[i], out_bits[i])
 
 
 @inner
 def _contains(indices, low, high, label):
-    """Tell whether a sorted slice holds the label."""
+    """Return whether a sorted slice contains the label."""
     end = high
     while low < high:
         middle = (low + high) >> 1
@@ -119,7 +113,7 @@ def _contains(indices, low, high, label):
 
 @inner
 def _largest_weights(weights, indices, low, high, best):
-    """Fill ``best`` with the largest weights of the slice's labels, descending, zeros after them."""
+    """Fill ``best`` with the largest weights of the labels of a slice, descending, followed by zeros."""
     best[:] = 0.0
     depth = best.shape[0]
     for j in range(low, high):
@@ -134,7 +128,7 @@ def _largest_weights(weights, indices, low, high, best):
 
 @inner
 def _add_row(row, hit_at, n_true, weights, best, sums):
-    """Add one text to the sums: ``hit_at[d]`` says whether its label at rank d is true."""
+    """Add one text to the sums; ``hit_at[d]`` is whether its label at rank d is true."""
     hits = 0
     dcg, ideal, gain, gain_best, gain_dcg, gain_dcg_best, reciprocal = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     weighted = weights.shape[0] > 0
@@ -165,34 +159,23 @@ def _add_row(row, hit_at, n_true, weights, best, sums):
 
 
 @jit
-def first_repeat(labels, depth):
-    """Return the first row that holds a label twice among its first ``depth`` places, or -1."""
-    for i in range(labels.shape[0]):
-        for d in range(1, min(depth, labels.shape[1])):
-            for earlier in range(d):
-                if labels[i, d] >= 0 and labels[i, earlier] == labels[i, d]:
-                    return i
-    return -1
-
-
-@jit
 def rank_sums(indptr, indices, labels, weights, sums, first_hit, n_true):
-    """Compare rankings with the truth in one pass.
+    """Compare rankings with the true labels.
 
     Parameters
     ----------
     indptr, indices
         The true labels, each row sorted.
     labels
-        (n, width) predicted labels, best first, -1 pads.
+        (n, width) predicted labels, best first, padded by -1.
     weights
         Inverse propensity of every label, or an empty array.
     sums
-        (N_SUMS, depth) float64, added to. Texts without a true label add nothing.
+        (N_SUMS, depth) float64, incremented. Texts without true labels add nothing.
     first_hit
-        Per label the best rank (from 0) at which it was predicted rightly, lowered in place.
+        Best rank (from 0) of a correct prediction of each label, updated.
     n_true
-        Per label the number of texts that have it, added to.
+        Number of texts with each label, incremented.
     """
     n, width = labels.shape
     depth = sums.shape[1]
@@ -216,7 +199,7 @@ def rank_sums(indptr, indices, labels, weights, sums, first_hit, n_true):
 
 @jit
 def count_above(indptr, indices, labels, scores, threshold, n_hit, n_predicted):
-    """Count per label how often its score reaches the threshold, and how often rightly."""
+    """Count for each label how often its score reaches the threshold, and how often it is true then."""
     n, width = labels.shape
     for i in range(n):
         for d in range(width):

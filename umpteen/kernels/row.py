@@ -1,6 +1,4 @@
-"""Lengths of sparse rows, and the check of a single one in one pass: what a query can afford."""
-
-from __future__ import annotations
+"""Scale sparse rows to unit length, and check a single row."""
 
 import numpy as np
 
@@ -9,7 +7,7 @@ from umpteen.kernels.jit import inner, jit
 
 @inner
 def _scale(total):
-    """What scales a row of this squared length to length one; 1 if it has it already, or has no length."""
+    """Return the factor that scales a row of this squared length to unit length; 1 if it is zero or (nearly) one."""
     if total <= 0.0:
         return 1.0
     scale = 1.0 / np.sqrt(total)
@@ -18,7 +16,7 @@ def _scale(total):
 
 @jit
 def check_row(indices, data, n_features, normalize, out):
-    """Copy a row, scaled to length one if asked; return False if it is not sorted, in range and finite."""
+    """Copy a row, with ``normalize`` scaled to unit length; return False unless it is sorted, in range and finite."""
     before = -1
     total = 0.0
     for k in range(len(indices)):
@@ -34,9 +32,9 @@ def check_row(indices, data, n_features, normalize, out):
 
 @jit
 def scales(indptr, data, first, last, out):
-    """Write what scales rows first..last to length one (1 for rows without length); return whether all have it.
+    """Compute the factors that scale rows first..last to unit length; return whether all are 1.
 
-    Squares are added up in double precision: those of float32 can overflow float32.
+    Squares of float32 can overflow float32, so sums are in double precision.
     """
     are_unit = True
     for row in range(first, last):
@@ -50,7 +48,7 @@ def scales(indptr, data, first, last, out):
 
 @jit
 def scale_rows(indptr, data, by, first, last, out):
-    """Multiply the values of rows first..last by the rows' factors."""
+    """Multiply the values of rows first..last by the factors ``by``."""
     for row in range(first, last):
         for k in range(indptr[row], indptr[row + 1]):
             out[k] = data[k] * by[row]

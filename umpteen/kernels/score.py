@@ -1,21 +1,18 @@
-"""Search a tree of linear scorers for sparse queries, row by row.
+"""Beam search in a tree of linear classifiers for sparse queries, row by row.
 
-Weights lie feature by feature, because a query is a list of features. A level has one of two layouts:
+Weights are stored by feature, because a query is a list of features. A level has one of two layouts:
 
-- *whole*: a feature's postings name nodes of the level; all of them are added up. Right for few nodes.
-- *runs*: a feature's postings are grouped by chunk (the children of one parent), each run naming children of
-  that chunk; runs of chunks outside the beam are stepped over. Right for many nodes.
+- *whole*: the postings of a feature are nodes of the level, and all are added up. For few nodes.
+- *runs*: the postings of a feature are grouped by chunk (the children of one parent), and are children of the chunk;
+  runs of chunks outside the beam are skipped. For many nodes.
 
-A weight is float32, or a code of 8 or 16 bits that a table turns into float32.
+A weight is float32, or a code of 8 or 16 bits that a table decodes.
 
-Where a loop is hot, an index is unsigned: numba asks of every signed one whether it counts from the end, as Python's
-negative ones do, which was a fifth of a query.
+In hot loops indices are unsigned: numba tests signed ones for negative values, which took a fifth of a query.
 
-Arrays in, arrays out. ``meta`` has a row per level: (whole?, nodes, parents, offset of its nodes in ``bias``,
-offset of its parents in ``children``, row in ``run_ptr``, children of the widest parent).
+``meta`` has a row per level: (whole?, nodes, parents, offset of its nodes in ``bias``, offset of its parents in
+``children``, row in ``run_ptr``, maximum number of children).
 """
-
-from __future__ import annotations
 
 import numpy as np
 from numba import types
@@ -28,15 +25,15 @@ from umpteen.kernels.lanes import LANES, dot, prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
 IDENTITY, SIGMOID = POSTS.index("identity"), POSTS.index("sigmoid")
-_STAGE = 4  # parents looked at before asking whether the next ones can still matter
+_STAGE = 4  # parents scored before the next ones are tested for relevance
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
-_AHEAD = 4  # features of the query between asking for postings and using them
-# A literal argument would compile a function a second time, for that number: these are plain integers to numba.
+_AHEAD = 4  # features between the prefetch of postings and their use
+# With a literal argument a function would be compiled a second time for that number.
 _ZERO, _ONE = np.int64(0), np.int64(1)
 
 
 def weight(codes, table, k):
-    """Return weight k, decoded if need be."""
+    """Return weight k, decoded if necessary."""
     return codes[k] if codes.dtype.kind == "f" else table[codes[k]]
 
 
@@ -65,7 +62,7 @@ def post(margin, kind):
 
 @inner
 def least_margin(score, parent_score, kind):
-    """Return a margin below which a child cannot reach ``score``; spares most children their exponential."""
+    """Return a margin below which a child cannot reach ``score``, which avoids most exponentials."""
     if kind == IDENTITY:
         return score
     ratio = score / parent_score if parent_score > 0.0 else np.float32(2.0)
@@ -86,9 +83,9 @@ def least_margin(score, parent_score, kind):
 
 
 @inner
-def offer(score, node, ids, scores, size, room):
-    """Insert into a descending list of at most ``room``; earlier offers win ties. Returns the new size."""
-    if size == room:
+def offer(score, node, ids, scores, size, capacity):
+    """Insert into a descending list of at most ``capacity``, after ties; return the new size."""
+    if size == capacity:
         if score <= scores[size - 1]:
             return size
         size -= 1
@@ -119,7 +116,7 @@ def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
 @inner
 def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, slot, acc):
     for q in range(start, stop):
-        if q + 2 * _AHEAD < stop:  # first the pointers, later what they point to
+        if q + 2 * _AHEAD < stop:  # first the pointers, then the postings
             coming = indices[q + 2 * _AHEAD]
             prefetch(ptr, coming)
             prefetch(run_ptr, coming)
@@ -168,10 +165,10 @@ def _margins(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
     offsets, beam_ids, first, last, slot, acc,
 ):  # fmt: skip
-    """Fill ``acc`` with the margins of children of beam entries first..last.
+    """Fill ``acc`` with the margins of the children of beam entries first..last.
 
-    They lie by node if the level is whole, else beam entry by beam entry. ``offsets`` is empty or says, for a
-    level in runs, where each feature's run of each chunk starts.
+    They are ordered by node if the level is whole, else by beam entry. ``offsets``, if not empty, is where the run of
+    each feature and chunk starts.
     """
     node_at, parent_at, widest = spec[NODE_AT], spec[PARENT_AT], spec[WIDEST]
     if spec[WHOLE] == 1:
@@ -198,7 +195,7 @@ def _margins(
 
 @inner
 def _top_margins(indices, values, start, stop, bias, top, lanes, n_nodes, acc):
-    """Fill ``acc`` with the margins of the first level, sixteen at a time."""
+    """Fill ``acc`` with the margins of the first level."""
     for group in range(top.shape[0]):
         for b in range(LANES):
             lanes[b] = 0.0
@@ -209,11 +206,11 @@ def _top_margins(indices, values, start, stop, bias, top, lanes, n_nodes, acc):
 
 @inner
 def _keep_best(
-    spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, best_ids, best, ids, scores, size, room
+    spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, best_ids, best, ids, scores, size, capacity
 ):  # fmt: skip
-    """Offer every child of beam entries first..last; return how many of at most ``room`` are kept now.
+    """Insert the children of beam entries first..last into ``ids`` and ``scores``; return their number.
 
-    Siblings rank as their margins do: the best margins of a parent are found first, in ``best_ids`` and ``best``, and
+    Siblings are ranked by their margins: the best margins of a parent are collected in ``best_ids`` and ``best``, and
     only these are turned into scores.
     """
     node_at, parent_at = spec[NODE_AT], spec[PARENT_AT]
@@ -222,34 +219,36 @@ def _keep_best(
         n_children = children[parent_at + beam_ids[j] + 1] - child
         base = child if spec[WHOLE] == 1 else j * spec[WIDEST]
         margins = acc[base : base + n_children]
-        cut = least_margin(scores[size - 1], beam_scores[j], kind) if size == room else np.float32(-np.inf)
+        cut = least_margin(scores[size - 1], beam_scores[j], kind) if size == capacity else np.float32(-np.inf)
         found = _ZERO
         for c in range(n_children):
             if margins[c] < cut or (len(allowed) > 0 and allowed[node_at + child + c] == 0):
                 continue
-            found = offer(margins[c], child + c, best_ids, best, found, room)
-            if found == room:
-                cut = max(cut, best[room - 1])
+            found = offer(margins[c], child + c, best_ids, best, found, capacity)
+            if found == capacity:
+                cut = max(cut, best[capacity - 1])
         for i in range(found):
             score = post(best[i], kind)
-            size = offer(score if kind == IDENTITY else score * beam_scores[j], best_ids[i], ids, scores, size, room)
+            if kind != IDENTITY:
+                score *= beam_scores[j]
+            size = offer(score, best_ids[i], ids, scores, size, capacity)
     return size
 
 
 @inner
 def _descend(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, kind, allowed, beam_ids, beam_scores, n_beam, slot, acc, best_ids, best, ids, scores, room,
+    offsets, kind, allowed, beam_ids, beam_scores, n_beam, slot, acc, best_ids, best, ids, scores, capacity,
 ):  # fmt: skip
-    """Take one query one level down; return how many nodes were kept.
+    """Search one level for one query; return the number of nodes kept.
 
-    A child never scores more than its parent. Where runs can be found without scanning for them, parents are
-    taken a few at a time, best first, until the next one cannot change the result any more.
+    A child never scores more than its parent. With ``offsets``, parents are scored a few at a time, best first, until
+    the next one cannot change the result.
     """
     staged = offsets.shape[0] > 0 and spec[WHOLE] == 0 and kind != IDENTITY
     size, first = _ZERO, _ZERO
     while first < n_beam:
-        if staged and size == room and beam_scores[first] <= scores[size - 1]:
+        if staged and size == capacity and beam_scores[first] <= scores[size - 1]:
             break
         last = min(first + _STAGE, n_beam) if staged else n_beam
         _margins(
@@ -258,7 +257,7 @@ def _descend(
         )  # fmt: skip
         size = _keep_best(
             spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, best_ids, best, ids, scores, size,
-            room,
+            capacity,
         )  # fmt: skip
         first = last
     return size
@@ -266,7 +265,7 @@ def _descend(
 
 @inner
 def no_slots(n):
-    """Return a table that gives no parent a place in the accumulator yet."""
+    """Return a table of positions in the accumulator, with −1 for all parents."""
     slot = empty(n, np.int64)
     for parent in range(n):
         slot[parent] = -1
@@ -275,7 +274,7 @@ def no_slots(n):
 
 @inner
 def accumulator_size(meta, beams):
-    """Return how many margins one row needs at most."""
+    """Return the maximum number of margins of one row."""
     size = 1
     for level in range(len(meta)):
         beam = beams[level - 1] if level else 1
@@ -289,16 +288,16 @@ def search(
     meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
     offsets, offset_level, top, beams, posts, allowed, labels_out, scores_out,
 ):  # fmt: skip
-    """Beam-search rows first..last; write the best nodes of the last level and their scores.
+    """Beam search for rows first..last; write the best nodes of the last level and their scores.
 
-    ``beams[l]`` nodes of level l are kept; the last level keeps as many as the output has columns.
-    ``allowed`` is one byte per node of every level (0 is skipped), or empty to allow all. ``offsets`` belongs
-    to level ``offset_level``; ``top`` (groups, features, LANES), if not empty, holds the first level's weights decoded.
+    ``beams[l]`` nodes of level l are kept, and as many of the last level as the output has columns. ``allowed`` is one
+    byte per node of all levels (0: not allowed), or empty. ``offsets`` belongs to level ``offset_level``; ``top``
+    (groups, features, LANES), if not empty, is the first level decoded.
     """
     n_levels = len(meta)
-    room = labels_out.shape[1]
+    capacity = labels_out.shape[1]
     acc = empty(accumulator_size(meta, beams), np.float32)
-    most, most_parents = room, _ONE
+    most, most_parents = capacity, _ONE
     for level in range(n_levels):
         most = max(most, beams[level])
         most_parents = max(most_parents, meta[level, PARENTS])
@@ -317,7 +316,7 @@ def search(
                 _top_margins(indices, values, indptr[row], indptr[row + 1], bias, top, lanes, meta[0, NODES], acc)
                 size = _keep_best(
                     meta[0], children, allowed, posts[0], beam_ids, beam_scores, _ZERO, _ONE, acc, best_ids, best,
-                    ids, scores, _ZERO, room if n_levels == 1 else beams[0],
+                    ids, scores, _ZERO, capacity if n_levels == 1 else beams[0],
                 )  # fmt: skip
                 continue
             size = _descend(
@@ -325,9 +324,9 @@ def search(
                 run_ptr, run_chunk, run_last, local, codes, table,
                 offsets if level == offset_level else offsets[:0], posts[level], allowed,
                 beam_ids, beam_scores, size, slot, acc, best_ids, best, ids, scores,
-                room if level == n_levels - 1 else beams[level],
+                capacity if level == n_levels - 1 else beams[level],
             )  # fmt: skip
-        for j in range(room):
+        for j in range(capacity):
             labels_out[row, j] = ids[j] if j < size else -1
             scores_out[row, j] = scores[j] if j < size else 0.0
 
@@ -338,12 +337,12 @@ def search_level(
     meta, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
     offsets, kind, allowed, beam_in, beam_scores_in, labels_out, scores_out,
 ):  # fmt: skip
-    """Take rows first..last one level down: from ``beam_in`` (rows, b), padded by −1, to the output's columns."""
-    room, n_in = labels_out.shape[1], beam_in.shape[1]
+    """Search one level for rows first..last, from ``beam_in`` (rows, b), padded by −1, to the output."""
+    capacity, n_in = labels_out.shape[1], beam_in.shape[1]
     spec = meta[level]
     acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
     slot = no_slots(max(_ONE, spec[PARENTS]))
-    best_ids, best = empty(room, np.int32), empty(room, np.float32)
+    best_ids, best = empty(capacity, np.int32), empty(capacity, np.float32)
     for row in range(first, last):
         n_beam = _ZERO
         while n_beam < n_in and beam_in[row, n_beam] >= 0:
@@ -352,9 +351,9 @@ def search_level(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
             run_ptr, run_chunk, run_last, local, codes, table, offsets, kind, allowed,
             beam_in[row], beam_scores_in[row], n_beam, slot, acc, best_ids, best,
-            labels_out[row], scores_out[row], room,
+            labels_out[row], scores_out[row], capacity,
         )  # fmt: skip
-        for j in range(size, room):
+        for j in range(size, capacity):
             labels_out[row, j] = -1
             scores_out[row, j] = 0.0
 
@@ -367,7 +366,7 @@ def score_pairs(
 ):  # fmt: skip
     """Score given nodes of a level: pair p of a row is node ``pair_nodes[p]`` under ``pair_parents[p]``.
 
-    ``parent_*`` lists, row by row, the parents in use with their scores; a row's pairs lie under them.
+    ``parent_*`` are the parents of the pairs of each row, with their scores.
     """
     spec = meta[level]
     most = 1

@@ -1,9 +1,4 @@
-"""Selection: the value at a given rank, in linear time and without sorting.
-
-numba's own ``np.partition`` and ``argsort`` compile for seconds at every cold start; this is one short loop.
-"""
-
-from __future__ import annotations
+"""Selection of the value at a given rank. ``np.partition`` would take numba seconds to compile."""
 
 import numpy as np
 
@@ -12,9 +7,9 @@ from umpteen.kernels.jit import inner
 
 @inner
 def nth_largest(values, n, rank):
-    """Return the value at ``rank`` (from 0) of the first ``n`` in descending order; they are reordered.
+    """Return the value at ``rank`` (from 0) of the first ``n`` values in descending order, and reorder them.
 
-    Hoare's selection with the middle one as pivot. Values must not be NaN.
+    Hoare's selection with the middle value as pivot. Values must not be NaN.
     """
     low, high = np.int64(0), n - 1
     while low < high:

@@ -1,18 +1,14 @@
 """Train sixteen sibling labels at once by dual coordinate descent.
 
-For each label b the problem is  min_w ½‖w‖² + Σ_i c_ib · max(0, 1 − y_ib w·x_i)²  (eq. 9). Its dual has one
-variable per row; the signed variable β_ib = y_ib α_ib makes w = Σ_i β_ib x_i. A step on row i takes the products
-of the row with all lanes in one sweep over its features, moves the lanes' β_i, and writes the change back to the
-weights only if some lane moved. (Hsieh et al. 2008 gives the one-label method.)
+For each label b the problem is  min_w ½‖w‖² + Σ_i c_ib · max(0, 1 − y_ib w·x_i)²  (eq. 9). The dual has one variable
+per row; with β_ib = y_ib α_ib, w = Σ_i β_ib x_i. A step on row i computes the products of the row with all lanes in one
+pass over its features, updates β_i, and adds the change to the weights if it is not negligible. (Hsieh et al. 2008 has
+the method for one label.)
 
-Two things make it fast beside the vector loops. Features are renumbered by chunk so that the table of weights
-is as small as it can be, and a feature that occurs in one row only never enters the table: what it adds to that
-row's product is β_ib times its square, which is exact, and its weight is recovered at the end.
-
-Arrays in, arrays out; nothing here knows about trees or labels.
+Features are renumbered by chunk, so that the table of weights is as small as possible. A private feature, which occurs
+in one row only, is not in the table: it adds β_ib times its square to the product of that row, which is exact, and its
+weight is recovered at the end.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -20,18 +16,18 @@ from umpteen.kernels.hinge import add_step, hinge_step
 from umpteen.kernels.jit import inner, jit
 from umpteen.kernels.lanes import LANES, axpy, dot, prefetch
 
-_BLOCK = 16  # rows taken in a row: neighbours often share features, and what they share is in the cache
-_LOOK_AGAIN = 5  # sweeps after which rows that had settled are looked at again, although others still move
-_NEGLIGIBLE = np.float32(0.02)  # a move below this share of eps is not worth writing back
+_BLOCK = 16  # consecutive rows that are visited together: neighbours often share features, which are in the cache
+_LOOK_AGAIN = 5  # passes after which converged rows are visited again, although others have not converged
+_NEGLIGIBLE = np.float32(0.02)  # moves below this fraction of eps are not written back
 
 
 @jit
 def gather(rows, indptr, indices, data, local):
-    """Copy rows with features renumbered 0, 1, … in order of first use; set single-row features apart.
+    """Copy rows with features renumbered in order of first use and without private features.
 
-    ``local`` is one zeroed int32 per feature and is left zeroed. Returns the local triplet, the features
-    behind the local ids, the squared length of each row, the part of it that its private features make, and
-    the private entries as (pointer, feature, value) by row.
+    ``local`` is one zeroed int32 per feature and is left zeroed. Return the local triplet, the features of the local
+    ids, the squared length of each row, that of its private features, and the private entries as (pointer, feature,
+    value) by row.
     """
     n = len(rows)
     total = 0
@@ -63,14 +59,14 @@ def gather(rows, indptr, indices, data, local):
     at = 0
     alone = 0
     for i in range(n):
-        whole, apart = np.float32(0.0), np.float32(0.0)
+        row_square, private_square = np.float32(0.0), np.float32(0.0)
         for k in range(np.uint64(indptr[rows[i]]), np.uint64(indptr[rows[i] + 1])):
             feature = np.uint32(indices[k])
             value = data[k]
-            whole += value * value
+            row_square += value * value
             slot = local[feature]
             if slot == -1:
-                apart += value * value
+                private_square += value * value
                 private_features[alone] = feature
                 private_values[alone] = value
                 alone += 1
@@ -83,7 +79,7 @@ def gather(rows, indptr, indices, data, local):
             ids[at] = slot - 2
             values[at] = value
             at += 1
-        square[i], private[i] = whole, apart
+        square[i], private[i] = row_square, private_square
         ptr[i + 1] = at
         private_ptr[i + 1] = alone
     for k in range(n_features):
@@ -95,7 +91,7 @@ def gather(rows, indptr, indices, data, local):
 
 @inner
 def _next(state):
-    """Step a small random generator of our own: the same on every platform."""
+    """Return the next state of a xorshift generator, which is the same on every platform."""
     state ^= state << np.uint64(13)
     state ^= state >> np.uint64(7)
     return state ^ (state << np.uint64(17))
@@ -113,9 +109,9 @@ def _shuffle(order, n, state):
 
 @jit
 def positives(node_ptr, node_rows, node_values, first, last, rows, where):
-    """List, row by row, which of the nodes first..last a row is positive for, and with what value.
+    """List for each row which of the nodes first..last are positive, and their values.
 
-    ``where`` is a scratch of one int32 per row of the whole data. Rows outside ``rows`` are left out.
+    ``where`` is scratch, one zeroed int32 per row of the data. Rows that are not in ``rows`` are ignored.
     """
     n = len(rows)
     for i in range(n):
@@ -144,9 +140,9 @@ def positives(node_ptr, node_rows, node_values, first, last, rows, where):
 
 @jit
 def sum_features(ptr, ids, values, private, dense, rows, sums):
-    """Add all rows up in ``sums`` (features, dense ones last); return the squared length of the sum.
+    """Add all rows to ``sums`` (features, dense ones last); return the squared length of the sum.
 
-    The private features, which are not in ``sums``, count in that length.
+    The length includes private features, which are not in ``sums``.
     """
     n_dense = dense.shape[1]
     for k in range(ptr[len(ptr) - 1]):
@@ -166,10 +162,10 @@ def start(
     ptr, ids, values, dense, dense_ids, rows, positive_ptr, positive_lane, n_lanes, negative_cost, bias,
     sums, squared_length, weights, bias_weights, beta,
 ):  # fmt: skip
-    """Begin where a label without positives ends, nearly: every negative row with the same small dual variable.
+    """Warm start: all negative rows have the same dual variable, the best common value.
 
-    From zero, the first rows met take all the weight of pushing the bias to −1 and the sweeps that follow must
-    spread it over the others. The common value is the best one along that direction.
+    From zero, the first rows visited would take all the weight of pushing the bias to −1, and further passes would have
+    to distribute it.
     """
     n, n_dense = len(rows), dense.shape[1]
     dense_weights = weights[len(weights) - n_dense :]
@@ -199,7 +195,7 @@ def start(
 
 @inner
 def _prefetch_rows(active, first, n_active, ptr, ids, values, beta):
-    """Blocks come in random order: ask for the beginnings of a block's rows before its turn."""
+    """Prefetch the beginnings of the rows of the next block."""
     for at in range(first, min(first + _BLOCK, n_active)):
         i = active[at]
         prefetch(ids, ptr[i])
@@ -209,7 +205,7 @@ def _prefetch_rows(active, first, n_active, ptr, ids, values, beta):
 
 @inner
 def _keep_moving(active, moves, n_active, eps):
-    """Keep the rows that moved by more than eps, in order; return how many they are."""
+    """Keep the rows that moved by more than eps, in order; return their number."""
     kept = 0
     for at in range(n_active):
         if moves[at] > eps:
@@ -220,10 +216,10 @@ def _keep_moving(active, moves, n_active, eps):
 
 @inner
 def _step_logistic(score, target, cost, row_square, beta, i, n_lanes, step):
-    """Find the moves of row i's lanes for the logistic loss; return the largest.
+    """Compute the moves of the lanes of row i for the logistic loss; return the largest.
 
-    The optimum solves Q(α − α₀) + y w·x + t = 0 with α = cost · σ(t). The left side grows with t at least as fast
-    as t itself, so Newton's method from inside the bracket is safe.
+    The optimum solves Q(α − α₀) + y w·x + t = 0 with α = cost · σ(t). The left side grows with t at least as fast as t
+    itself, so Newton's method within the bracket converges.
     """
     moved = np.float32(0.0)
     for b in range(LANES):
@@ -257,12 +253,12 @@ def solve(
     ptr, ids, values, square, private, dense, dense_ids, rows, positive_ptr, positive_lane, positive_cost,
     n_lanes, negative_cost, bias, logistic, eps, max_iter, seed, weights, bias_weights, beta,
 ):  # fmt: skip
-    """Solve up to LANES labels over one set of rows; return the number of row steps taken.
+    """Solve up to LANES labels on one set of rows; return the number of row steps.
 
-    ``weights`` (features, LANES), ``bias_weights`` (LANES) and ``beta`` (rows, LANES) start where the caller
-    wants (zeros, or a warm start that agrees) and end at the solution. Rows named in ``positive_*`` are
-    positive for those lanes with that cost; every other row is negative with ``negative_cost``.
-    ``dense`` (all rows, d) is an optional block of further features whose weights follow the sparse ones.
+    ``weights`` (features, LANES), ``bias_weights`` (LANES) and ``beta`` (rows, LANES) are the initial values, zeros or
+    a consistent warm start, and become the solution. ``positive_*`` are the lanes for which a row is positive, with
+    their costs; all others are negative with ``negative_cost``. ``dense`` (all rows, d) is an optional block of further
+    features, whose weights are the last ones.
     """
     n = len(rows)
     n_dense = dense.shape[1]
@@ -272,12 +268,12 @@ def solve(
     score = np.empty(LANES, np.float32)
     step = np.empty(LANES, np.float32)
     lanes = np.zeros(LANES, np.float32)
-    for b in range(LANES):  # as most rows are for most labels; positives are set for a step and taken back
+    for b in range(LANES):  # negative; positives are set for a step and reset afterwards
         target[b] = -1.0
         cost[b] = negative_cost
         lanes[b] = 1.0 if b < n_lanes else 0.0
     moves = np.empty(n, np.float32)
-    active = np.arange(n)  # rows still moving, ascending; the others wait until these have settled
+    active = np.arange(n)  # rows that have not converged, ascending
     blocks = np.arange(-(-n // _BLOCK))
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     n_active = n
@@ -294,7 +290,7 @@ def solve(
                 _prefetch_rows(active, blocks[turn + 1] * _BLOCK, n_active, ptr, ids, values, beta)
             state = _next(state)
             shift, stride = np.int64(state >> np.uint64(8)) & (_BLOCK - 1), np.int64(state >> np.uint64(40)) | 1
-            for place in range(_BLOCK):  # an odd stride meets every place once, in another order each time
+            for place in range(_BLOCK):  # an odd stride gives a permutation
                 at = first + ((place * stride + shift) & (_BLOCK - 1))
                 if at >= n_active:
                     continue
@@ -340,8 +336,8 @@ def solve(
 
 @jit
 def extract(features, weights, beta, private_ptr, private_features, private_values, n_lanes, threshold):
-    """List the weights of at least ``threshold`` as (feature, lane, value), private features included."""
-    least = max(np.float32(threshold), np.float32(1e-38))  # zero is no weight
+    """List the weights of at least ``threshold`` as (feature, lane, value), including private features."""
+    least = max(np.float32(threshold), np.float32(1e-38))  # not zeros
     n_features = len(features)
     kept = np.empty(n_features, np.uint8)
     count = 0
@@ -380,7 +376,7 @@ def extract(features, weights, beta, private_ptr, private_features, private_valu
 
 @jit
 def row_squares(indptr, data, dense, out):
-    """Squared lengths of sparse rows with their dense block."""
+    """Compute the squared lengths of rows with a dense block."""
     for i in range(len(indptr) - 1):
         total = np.float32(0.0)
         for k in range(indptr[i], indptr[i + 1]):

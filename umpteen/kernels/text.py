@@ -1,21 +1,19 @@
-"""Text kernels: UTF-8 bytes in, n-gram keys, counts and weights out.
+"""Count the n-grams of texts.
 
-A text becomes *units* (words, or characters) with a 64-bit hash each; an n-gram's key is the mixed hashes
-of its units, so no string is ever made while counting. Knows no Python strings, no settings, no threads.
+A text is split into *units* (words or characters) with a 64-bit hash each. The key of an n-gram is computed from the
+hashes of its units, so no strings are created.
 
-Three tables come with every text: ``text, offsets`` (text ``i`` is ``text[offsets[i]:offsets[i + 1]]``, valid
-UTF-8, surrogates allowed), ``lower`` (code point -> lower-case code point; empty leaves the case alone) and
-``kinds`` (code point -> ``IS_WORD | IS_SPACE``).
+Common arguments: ``text, offsets`` (text ``i`` is ``text[offsets[i]:offsets[i + 1]]``, valid UTF-8, surrogates
+allowed), ``lower`` (code point -> lower-case code point; empty: the case is kept), ``kinds`` (code point ->
+``IS_WORD | IS_SPACE``).
 """
-
-from __future__ import annotations
 
 import numpy as np
 
 from umpteen.kernels.alloc import empty
 from umpteen.kernels.jit import inner, jit
 
-# Analyzers. None is a type of its own, so a kernel for words is compiled without the code for characters.
+# Analyzers. None is a separate type, so the kernel for words is compiled without the code for characters.
 WORD, CHAR, CHAR_WB = None, 1, 2
 IS_WORD, IS_SPACE = 1, 2  # bits of kinds
 
@@ -26,7 +24,7 @@ _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  #
 
 @inner
 def mix(x):
-    """Scramble 64 bits; a bijection, so distinct inputs never collide here."""
+    """Hash 64 bits; a bijection, so without collisions."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
     x = (x ^ (x >> np.uint64(27))) * _MIX_2
     return x ^ (x >> np.uint64(31))
@@ -40,7 +38,7 @@ def join_keys(key, unit):
 
 @inner
 def decode(text, at):
-    """Return the code point at a byte position and how many bytes it takes."""
+    """Return the code point at a byte position and its number of bytes."""
     first = np.int64(text[at])
     if first < 0x80:
         return first, 1
@@ -55,7 +53,7 @@ def decode(text, at):
 
 @inner
 def encode(code, out, at):
-    """Write a code point as UTF-8 and return the position behind it."""
+    """Write a code point as UTF-8 and return the position after it."""
     if code < 0x80:
         out[at] = code
         return at + 1
@@ -77,7 +75,7 @@ def encode(code, out, at):
 
 @inner
 def lower_text(text, begin, end, lower, out):
-    """Copy one text with its case folded and return its new length, at most 3/2 of the old plus one."""
+    """Copy one text in lower case and return its length, at most 3/2 of the old plus one."""
     if lower.size == 0:
         for i in range(end - begin):
             out[i] = text[begin + i]
@@ -105,7 +103,7 @@ def lower_text(text, begin, end, lower, out):
 
 @inner
 def split_words(text, n, kinds, hashes, starts, ends):
-    """Find runs of two and more word characters; return how many."""
+    """Find runs of two or more word characters; return their number."""
     n_units, i = 0, 0
     while i < n:
         start, n_chars, n_bytes = i, 0, 0
@@ -140,7 +138,7 @@ def split_words(text, n, kinds, hashes, starts, ends):
 
 @inner
 def put_char(code, start, end, n_units, hashes, starts, ends):
-    """Append one character; ``start == -1`` stands for a space that is not in the text as such."""
+    """Append one character; ``start == -1`` means a space that is not in the text."""
     hashes[n_units] = mix(_SEED + np.uint64(code))
     starts[n_units] = start
     ends[n_units] = end
@@ -149,7 +147,7 @@ def put_char(code, start, end, n_units, hashes, starts, ends):
 
 @inner
 def split_chars(text, n, kinds, hashes, starts, ends):
-    """List the characters, a run of two and more white-space characters as one space; return how many."""
+    """List the characters, runs of two or more white-space characters as one space; return their number."""
     n_units, i = 0, 0
     while i < n:
         start, run, code = i, 0, np.int64(0)
@@ -173,7 +171,7 @@ def split_chars(text, n, kinds, hashes, starts, ends):
 
 @inner
 def split_padded(text, n, kinds, hashes, starts, ends, stops):
-    """List the characters of each white-space separated word between two spaces; return how many."""
+    """List the characters of each word with a space before and after it; return their number."""
     n_units, i = 0, 0
     while i < n:
         first = n_units
@@ -196,7 +194,7 @@ def split_padded(text, n, kinds, hashes, starts, ends, stops):
 
 @inner
 def split_text(text, begin, end, lower, kinds, analyzer, folded, hashes, starts, ends, stops):
-    """Fold one text into ``folded`` and cut it into units; n-grams of unit ``i`` end before ``stops[i]``."""
+    """Copy one text in lower case to ``folded`` and split it; n-grams of unit ``i`` end before ``stops[i]``."""
     n = lower_text(text, begin, end, lower, folded)
     if analyzer is None:
         n_units = split_words(folded, n, kinds, hashes, starts, ends)
@@ -211,7 +209,7 @@ def split_text(text, begin, end, lower, kinds, analyzer, folded, hashes, starts,
 
 @inner
 def is_padded(analyzer):
-    """Say whether n-grams stay within words between two spaces."""
+    """Return whether n-grams are those of padded words."""
     if analyzer is None:
         return False
     return analyzer == CHAR_WB
@@ -219,7 +217,7 @@ def is_padded(analyzer):
 
 @inner
 def most_units(n_bytes, analyzer):
-    """Bound the number of units of a text."""
+    """Return an upper bound of the number of units of a text."""
     if analyzer is None:
         return n_bytes // 3 + 1
     return n_bytes if analyzer == CHAR else 2 * n_bytes + 1
@@ -227,7 +225,7 @@ def most_units(n_bytes, analyzer):
 
 @inner
 def unit_arrays(most, analyzer):
-    """Make room for the units of a text of at most so many bytes: folded, hashes, starts, ends, stops."""
+    """Allocate arrays for a text of at most ``most`` bytes: folded, hashes, starts, ends, stops."""
     n = most_units(most, analyzer)
     folded = empty(most + most // 2 + 1, np.uint8)
     return folded, empty(n, np.uint64), empty(n, np.int64), empty(n, np.int64), empty(n, np.int64)
@@ -244,7 +242,7 @@ def slots_for(n):
 
 @inner
 def count_key(key, n_terms, slots, mask, keys, counts):
-    """Count one occurrence in a text's own little table; return the number of distinct terms."""
+    """Count one occurrence in the hash table of a text; return the number of distinct terms."""
     if key == np.uint64(0):  # 0 marks an empty place in the tables of merge_terms
         key = np.uint64(1)
     at = key & mask
@@ -263,7 +261,7 @@ def count_key(key, n_terms, slots, mask, keys, counts):
 
 @inner
 def least_units(i, stops, shortest, padded):
-    """Return the length of the shortest n-gram at unit ``i``: a short padded word counts once, as a whole."""
+    """Return the length of the shortest n-gram at unit ``i``; a padded word that is shorter counts once."""
     if padded and stops[i] - i < shortest and (i == 0 or stops[i - 1] == i):
         return stops[i] - i
     return shortest
@@ -271,7 +269,7 @@ def least_units(i, stops, shortest, padded):
 
 @inner
 def count_units(hashes, stops, n_units, shortest, longest, padded, slots, keys, counts):
-    """Count the n-grams of one text into ``keys`` and ``counts``; return the number of distinct ones."""
+    """Count the n-grams of one text in ``keys`` and ``counts``; return the number of distinct ones."""
     size = slots_for(n_units * min(longest - shortest + 1, n_units))
     for slot in range(size):
         slots[slot] = -1
@@ -299,7 +297,7 @@ def longest_text(offsets):
 
 @jit
 def count_texts(text, offsets, lower, kinds, analyzer, shortest, longest, keys, counts):
-    """List the distinct n-grams of every text, one text after the other; return how many in all."""
+    """List the distinct n-grams of each text, text by text; return the total number."""
     most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     slots = empty(slots_for(hashes.size * min(longest - shortest + 1, hashes.size)), np.int32)

@@ -1,11 +1,8 @@
-"""Vocabulary kernels: add up the terms of many texts, name those that are kept, weigh the terms of a text.
+"""Count the terms of many texts, find the strings of the kept terms, and compute tf-idf rows.
 
-Counting is sharded by the highest bits of the key, so shards can grow and be filled independently and the
-part being filled stays in cache. Knows terms as 64-bit keys and columns; for what comes before, and for the
-arguments ``text, offsets, lower, kinds, analyzer, shortest, longest``, see :mod:`umpteen.kernels.text`.
+Counts are sharded by the highest bits of the key, so that shards can be filled independently and fit in the cache. For
+the arguments ``text, offsets, lower, kinds, analyzer, shortest, longest`` see :mod:`umpteen.kernels.text`.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -24,19 +21,19 @@ from umpteen.kernels.text import (
     unit_arrays,
 )
 
-SHARD_BITS = 6  # a key's highest bits choose its shard
+SHARD_BITS = 6  # number of highest bits of a key that select its shard
 N_SHARDS = 1 << SHARD_BITS
-# One 64-bit number holds what is known of a term: texts that contain it (28 bits), occurrences (36 bits).
+# A 64-bit number has two counts of a term: texts that contain it (28 bits), occurrences (36 bits).
 COUNT_BITS = 36
 MAX_TEXTS = (1 << (64 - COUNT_BITS)) - 1
 
-_DIGIT = 9  # bits sorted per radix pass: 512 buckets stay in the first-level cache
+_DIGIT = 9  # bits per radix pass: 512 buckets fit in the first-level cache
 _ONE_TEXT = np.uint64(1 << COUNT_BITS)
 
 
 @jit
 def partition_terms(keys, counts, n, out_keys, out_counts, indptr):
-    """Order the first ``n`` terms by shard: ``s`` gets the places ``indptr[s] … indptr[s + 1]``."""
+    """Sort the first ``n`` terms by shard; those of shard ``s`` are ``indptr[s] … indptr[s + 1]``."""
     shift = np.uint64(64 - SHARD_BITS)
     indptr[:] = 0
     for i in range(n):
@@ -53,9 +50,9 @@ def partition_terms(keys, counts, n, out_keys, out_counts, indptr):
 
 @jit
 def merge_terms(keys, counts, begin, end, table, used):
-    """Add terms to a shard until it is three quarters full; return where that was and the places used.
+    """Add terms to a shard until it is three quarters full; return the next term and the number of used slots.
 
-    ``table`` holds pairs: a key (0 is empty), then ``texts << COUNT_BITS | occurrences``.
+    ``table`` has pairs of a key (0: empty) and ``texts << COUNT_BITS | occurrences``.
     """
     size = table.size // 2
     mask = np.uint64(size - 1)
@@ -75,7 +72,7 @@ def merge_terms(keys, counts, begin, end, table, used):
 
 @jit
 def move_terms(table, out):
-    """Put the terms of a shard into a larger, empty one."""
+    """Copy the terms of a shard to a larger, empty one."""
     mask = out.size // 2 - 1
     for i in range(table.size // 2):
         if table[2 * i] != np.uint64(0):
@@ -88,7 +85,7 @@ def move_terms(table, out):
 
 @jit
 def fill_slots(keys, slots):
-    """Put column numbers into the lookup table ``slots``: a power of two long, and all -1 before."""
+    """Fill the hash table ``slots`` with column numbers; its size is a power of two, and all entries are -1."""
     mask = np.uint64(slots.size - 1)
     for column in range(keys.size):
         at = keys[column] & mask
@@ -113,7 +110,7 @@ def find_column(key, keys, slots):
 
 @inner
 def write_term(folded, starts, ends, first, last, spaced, out, at):
-    """Write the units ``first … last`` and return the position behind them, or -1 if ``out`` is too short."""
+    """Write the units ``first … last`` and return the position after them, or -1 if ``out`` is too short."""
     for unit in range(first, last + 1):
         start, end = starts[unit], ends[unit]
         if at + 2 + end - start > out.size:
@@ -129,25 +126,12 @@ def write_term(folded, starts, ends, first, last, spaced, out, at):
 
 @jit
 def name_terms(
-    text,
-    offsets,
-    first_row,
-    lower,
-    kinds,
-    analyzer,
-    shortest,
-    longest,
-    keys,
-    slots,
-    unnamed,
-    columns,
-    ends_at,
-    out,
+    text, offsets, first_row, lower, kinds, analyzer, shortest, longest, keys, slots, unnamed, columns, ends_at, out
 ):
-    """Write the strings of vocabulary terms that ``unnamed`` still marks, and unmark them.
+    """Write the strings of the terms that are marked in ``unnamed``, and unmark them.
 
-    Term ``i`` found is ``columns[i]``, its bytes end at ``ends_at[i]`` of ``out``. Returns the row to go on
-    with, which is not the end where ``out`` was too short, and how many terms were found.
+    The i-th string is that of column ``columns[i]`` and ends at ``ends_at[i]`` of ``out``. Return the next row,
+    which is not the end if ``out`` was too short, and the number of strings.
     """
     most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
@@ -180,7 +164,7 @@ def name_terms(
 
 @inner
 def sort_pairs(pairs, spare, n, n_columns):
-    """Sort ``column << 32 | count`` by column; the result is in ``pairs``."""
+    """Sort ``pairs`` of ``column << 32 | count`` by column."""
     if n < 48:
         for i in range(1, n):
             pair, j = pairs[i], i - 1
@@ -212,7 +196,7 @@ def sort_pairs(pairs, spare, n, n_columns):
 
 @inner
 def weigh_row(pairs, n, idf, sublinear, values, indices, data):
-    """Write one row of unit length from sorted pairs."""
+    """Compute one row of unit length from sorted pairs."""
     total = 0.0
     for i in range(n):
         value = np.float64(pairs[i] & 0xFFFFFFFF)
@@ -229,22 +213,9 @@ def weigh_row(pairs, n, idf, sublinear, values, indices, data):
 
 @jit
 def weigh_texts(
-    text,
-    offsets,
-    lower,
-    kinds,
-    analyzer,
-    shortest,
-    longest,
-    keys,
-    slots,
-    idf,
-    sublinear,
-    indptr,
-    indices,
-    data,
+    text, offsets, lower, kinds, analyzer, shortest, longest, keys, slots, idf, sublinear, indptr, indices, data
 ):
-    """Turn every text into a row of tf-idf weights, sorted by column and of length one."""
+    """Compute a row of tf-idf weights for each text, sorted by column and of unit length."""
     most = longest_text(offsets)
     folded, hashes, starts, ends, stops = unit_arrays(most, analyzer)
     most_terms = hashes.size * min(longest - shortest + 1, hashes.size)
@@ -260,7 +231,7 @@ def weigh_texts(
         n_terms = count_units(
             hashes, stops, n_units, shortest, longest, is_padded(analyzer), own_slots, own_keys, own_counts
         )
-        n = np.int64(0)  # a literal would compile the functions below a second time
+        n = np.int64(0)  # with a literal the functions below would be compiled a second time
         for i in range(n_terms):
             column = find_column(own_keys[i], keys, slots)
             if column >= 0:

@@ -1,9 +1,4 @@
-"""Check the arrays of a tree of linear scorers that came from a file: kernels walk them without looking.
-
-Knows what ``linear.pack`` writes; knows nothing about files.
-"""
-
-from __future__ import annotations
+"""Check the arrays of linear classifiers from an untrusted file: kernels do not check bounds."""
 
 from collections.abc import Mapping
 
@@ -14,6 +9,7 @@ from umpteen.engine import n_threads, run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 from umpteen.linear.dense import DenseHead
+from umpteen.linear.pack import describe_levels
 from umpteen.tree import LabelTree
 
 _KINDS = {
@@ -21,12 +17,12 @@ _KINDS = {
     "run_chunk": ("u1", "u2", "u4"), "run_last": ("u1", "u2", "u4"), "local": ("u1", "u2", "u4"),
     "codes": ("u1", "u2", "f4"), "table": ("f4",),
 }  # fmt: skip
-_DIMENSIONS = {"meta": 2, "ptr": 2, "run_ptr": 2}  # one where nothing is said
-PER_TASK = 1 << 20  # postings looked at by one task
+_DIMENSIONS = {"meta": 2, "ptr": 2, "run_ptr": 2}  # the others have one
+PER_TASK = 1 << 20  # postings per task
 
 
 def check_packed(arrays: Mapping[str, np.ndarray], tree: LabelTree, n_features: int) -> None:
-    """Raise BadInput unless every array has the type, length, order and bounds that the search relies on."""
+    """Raise BadInput unless the arrays have the types, lengths, order and bounds that the search relies on."""
     for name, kinds in _KINDS.items():
         array, dimensions = arrays[name], _DIMENSIONS.get(name, 1)
         if array.dtype not in [np.dtype(kind) for kind in kinds] or array.ndim != dimensions:
@@ -71,15 +67,7 @@ def _check_levels(arrays: Mapping[str, np.ndarray], tree: LabelTree) -> None:
     whole = meta[:, score.WHOLE]
     if not np.isin(whole, (0, 1)).all():
         raise BadInput("'meta' names a layout of a level that does not exist")
-    expected = np.empty_like(meta)
-    expected[:, score.WHOLE] = whole
-    expected[:, score.NODES] = tree.sizes
-    expected[:, score.PARENTS] = [len(starts) - 1 for starts in tree.starts]
-    expected[:, score.NODE_AT] = np.cumsum([0, *tree.sizes[:-1]])
-    expected[:, score.PARENT_AT] = np.cumsum([0, *(len(starts) for starts in tree.starts[:-1])])
-    expected[:, score.RUN_ROW] = np.cumsum(whole == 0) - 1
-    expected[:, score.WIDEST] = tree.most_children
-    if not np.array_equal(meta, expected):
+    if not np.array_equal(meta, describe_levels(tree, whole)):
         raise BadInput("'meta' does not describe the levels of its tree")
     if not np.array_equal(arrays["children"], np.concatenate(tree.starts)):
         raise BadInput("'children' does not list the children of its tree")
@@ -92,7 +80,7 @@ def _check_length(name: str, array: np.ndarray, length: int) -> None:
 
 
 def _check_pointer(name: str, pointer: np.ndarray, shape: tuple[int, int], length: int) -> None:
-    """Check that a pointer leads from 0 to ``length`` and never back, level after level."""
+    """Check that a pointer array ascends from 0 to ``length`` over all levels."""
     if pointer.shape != shape:
         raise BadInput(f"'{name}' has the shape {pointer.shape}, not {shape}")
     flat = pointer.reshape(-1)
@@ -101,9 +89,9 @@ def _check_pointer(name: str, pointer: np.ndarray, shape: tuple[int, int], lengt
 
 
 def _check_values(arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that every weight is a number, and that every code has an entry in the table."""
+    """Check that weights are finite, and that every code has an entry in the table."""
     codes, table = arrays["codes"], arrays["table"]
-    if codes.dtype == np.uint16:  # half precision: all codes are in the table, and those beyond are no numbers
+    if codes.dtype == np.uint16:  # half precision
         half = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
         if not np.array_equal(table, half, equal_nan=True):
             raise BadInput("'table' does not decode half precision")
@@ -118,7 +106,7 @@ def _check_values(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _check_postings(arrays: Mapping[str, np.ndarray], tree: LabelTree, level: int) -> None:
-    """Check what the postings of a level name: nodes of it, or, in runs, chunks and their children."""
+    """Check the postings of a level: node numbers, or in runs, numbers of chunks and of their children."""
     score, ptr, local = lazy.score, arrays["ptr"][level], arrays["local"]
     spec = arrays["meta"][level]
     if spec[score.WHOLE] == 1:

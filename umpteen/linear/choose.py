@@ -1,12 +1,11 @@
-"""What is left to the data: which rows train the labels (``linear.negatives = auto``), and C (``linear.cost = 0``).
+"""Choose settings by the data: negatives (``linear.negatives = auto``) and C (``linear.cost = 0``).
 
-A label is scored for the rows whose beam holds its parent, so these are the rows to train it on: ``tfn+man``. That pays
-where rows carry labels under several parents, which have to be ranked against each other, and where labels can be
-predicted well. Elsewhere, as with one or two subjects of a short title, the rows that a predicted parent adds look like
-rows that carry the label; they make training longer and the ranking worse, and ``tfn`` is taken.
+A label is scored for the rows whose beam contains its parent, so these are the rows to train it on: ``tfn+man``. This
+improves the ranking if rows have labels under several parents or if labels can be predicted well. Otherwise many rows
+under a wrongly predicted parent look like rows that have its labels, and ``tfn`` is better and faster.
 
-How well labels can be predicted is seen on held-out rows, for a sample of the labels. C is the one with the lowest loss
-there: labels that users assign freely want a small one, labels that follow from the words of a text a large one.
+A sample of the labels is trained on a part of the rows. C minimises the loss on the others, which also shows how well
+labels can be predicted.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, run
 from umpteen.kernels import LANES
-from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, families, targets_of, train_chunk
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, chunks_of, targets_of, train_chunk
 from umpteen.tree import LabelTree
 
-MANY_PARENTS = 2.5  # under which rows carry labels, on average, for tfn+man to be taken
-PREDICTED_OF_MANY = 2.5  # predicted parents for each of those: more do not change the result, and take longer
-WELL_PREDICTED = 0.3  # share of the held-out loss that features explain, for tfn+man to be taken with fewer parents
-PREDICTED_OF_FEW = 1.5  # predicted parents for each of those
-COSTS = (0.25, 0.5, 1.0)  # that are compared, the first one only where the second beats the last
-_HELD_OUT = 0.2  # share of a chunk's rows
-_ENOUGH, _TOO_FEW = 1000, 100  # held-out rows that carry labels, counted once for each label
-_SHARE = 0.03  # of the work of the last level that is done at most, for each cost
-_LITTLE_WORK = 500_000  # feature visits that are done in any case: a few hundredths of a second
-_LEAST_GROUPS = 4  # of labels that are compared: their noise differs
+MANY_PARENTS = 2.5  # average number of true parents of a row from which on tfn+man is used
+PREDICTED_OF_MANY = 2.5  # predicted parents per true parent then; more take longer and do not change the result
+WELL_PREDICTED = 0.3  # share of the held-out loss that features must explain for tfn+man with fewer true parents
+PREDICTED_OF_FEW = 1.5  # predicted parents per true parent then
+COSTS = (0.25, 0.5, 1.0)  # values that are compared; the first only if the second is better than the last
+_HELD_OUT = 0.2  # fraction of the rows of a chunk
+_ENOUGH, _TOO_FEW = 1000, 100  # held-out positives
+_SHARE = 0.03  # maximum fraction of the work of the last level, for each cost
+_LITTLE_WORK = 500_000  # feature visits that are always allowed: a few hundredths of a second
+_LEAST_GROUPS = 4  # minimum number of groups of labels
 
 
 def settle(
@@ -48,7 +47,7 @@ def settle(
     seed: int = 0,
     threads: int = 1,
 ) -> LinearConfig:
-    """Return the settings with the choices made that were left to the data."""
+    """Return the settings with ``negatives``, ``negatives_beam`` and ``cost`` chosen, where they are automatic."""
     per_row = _parents_per_row(Y, tree) if linear.negatives == "auto" else 0.0
     explained = 0.0
     if not linear.cost or 0.0 < per_row < MANY_PARENTS:
@@ -69,10 +68,10 @@ def _parents_per_row(Y: sp.csr_matrix, tree: LabelTree) -> float:
 
 
 def negatives_for(parents_per_row: float, beam: int, explained: float = 0.0) -> tuple[str, int]:
-    """Return which rows train the labels and with how many predicted parents.
+    """Return ``linear.negatives`` and the number of predicted parents.
 
-    Rows carry labels under ``parents_per_row`` parents on average; the search keeps ``beam``. Features explain a share
-    of the loss, which is zero where they say nothing.
+    Rows have labels under ``parents_per_row`` parents on average, the search keeps ``beam`` nodes, and features explain
+    the share ``explained`` of the held-out loss.
 
     Examples
     --------
@@ -86,7 +85,7 @@ def negatives_for(parents_per_row: float, beam: int, explained: float = 0.0) -> 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A sample of the labels, trained on most of the rows of their parents; the others are held out."""
+    """A sample of the labels, to be trained on a part of the rows of their parents."""
 
     problem: Problem
     jobs: list[Job]
@@ -102,7 +101,7 @@ class _Trial:
         return cls(problem, _sample(problem, times), 1 if linear.memory_gb else threads)
 
     def losses(self, costs: Sequence[float]) -> list[float]:
-        """Return the loss on the held-out rows for each of the costs, then that of the best constants."""
+        """Return the loss on the held-out rows for each of the costs, then that of the best constant margins."""
         rows, config = self.problem.rows, self.problem.config
         groups = [held for job in self.jobs if (held := _HeldOut.of(self.problem, job)) is not None]
         tasks = [(held, cost) for held in groups for cost in costs]
@@ -124,7 +123,7 @@ class _Trial:
 
 
 class _HeldOut(NamedTuple):
-    """A group of labels to train on most of its rows, and the others with their targets (rows, labels)."""
+    """A group of labels with its training rows, and its held-out rows with their targets (rows, labels)."""
 
     job: Job
     rows: np.ndarray
@@ -132,17 +131,17 @@ class _HeldOut(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, job: Job) -> _HeldOut | None:
-        """Split the rows of a group; None if there is nothing to train on or to compare."""
+        """Split the rows of a group; None if there are no training rows or no held-out positives."""
         is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(job.rows)) < _HELD_OUT
         rows, others = job.rows[is_held_out], job.rows[~is_held_out]
-        carried = problem.targets[:, job.first : job.last].tocsr()[rows]
-        if not len(others) or not carried.nnz:
+        positives = problem.targets[:, job.first : job.last].tocsr()[rows]
+        if not len(others) or not positives.nnz:
             return None
-        return cls(replace(job, rows=others), rows, carried.toarray())
+        return cls(replace(job, rows=others), rows, positives.toarray())
 
 
 def _cost(trial: _Trial) -> tuple[float, float]:
-    """Return C, as it is given or with the lowest loss on held-out rows, and the share of the loss that it explains."""
+    """Return C, given or with the lowest held-out loss, and the share of the loss that features explain."""
     given = trial.problem.config.cost
     if not trial.jobs:
         return given or COSTS[-1], 0.0
@@ -154,31 +153,31 @@ def _cost(trial: _Trial) -> tuple[float, float]:
 
 
 def _sample(problem: Problem, times: float) -> list[Job]:
-    """Draw groups of labels: few where labels have many rows, and a small share of the work of training otherwise.
+    """Draw groups of labels with enough positives, but at most a small share of the work of training.
 
-    All the work is ``times`` that of the rows here.
+    The work of training is ``times`` that of the rows here.
     """
     every = np.arange(len(problem.rows), dtype=np.int32)
     jobs = [
         Job(low, min(low + LANES, last), every if some is None else some, work, 0)
-        for first, last, some, _, work in families(problem)
+        for first, last, some, _, work in chunks_of(problem)
         for low in range(first, last, LANES)
     ]
     if not jobs:
         return []
     order = np.random.default_rng(problem.seed).permutation(len(jobs))
-    carried = problem.targets.indptr
-    n_carried = np.cumsum([carried[jobs[i].last] - carried[jobs[i].first] for i in order])
-    if _HELD_OUT * n_carried[-1] < _TOO_FEW:
+    indptr = problem.targets.indptr
+    n_positives = np.cumsum([indptr[jobs[i].last] - indptr[jobs[i].first] for i in order])
+    if _HELD_OUT * n_positives[-1] < _TOO_FEW:
         return []
     work = np.cumsum([jobs[i].cost for i in order])
-    is_enough = (_HELD_OUT * n_carried >= _ENOUGH) | (work >= max(_SHARE * times * work[-1], _LITTLE_WORK))
+    is_enough = (_HELD_OUT * n_positives >= _ENOUGH) | (work >= max(_SHARE * times * work[-1], _LITTLE_WORK))
     n_groups = 1 + int(np.argmax(is_enough)) if is_enough.any() else len(jobs)
     return [jobs[i] for i in order[: max(n_groups, _LEAST_GROUPS)]]
 
 
 def _margins(rows: Rows, X: sp.csr_matrix, some: np.ndarray, group: Group, local: np.ndarray) -> np.ndarray:
-    """Return the margins of some rows for a group's labels; only the features that have weights count."""
+    """Return the margins of some rows for the labels of a group."""
     X = X[some]
     is_sparse = group.features < X.shape[1]
     local[group.features[is_sparse]] = 1
@@ -200,16 +199,16 @@ def _dense_weights(rows: Rows, group: Group) -> np.ndarray:
 
 
 def loss_of(config: LinearConfig, margins: np.ndarray, targets: np.ndarray) -> float:
-    """Return the loss that training lowers, without the norm of the weights."""
+    """Return the training loss without the norm of the weights."""
     signed = np.where(targets > 0, margins, -margins).astype(np.float64)
     each = np.logaddexp(0.0, -signed) if config.loss == "logistic" else np.maximum(0.0, 1.0 - signed) ** 2
     return float((each * _weights(config, targets)).sum())
 
 
 def best_constants(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
-    """Return, for each label, the margin that has the lowest loss if it is the same for all rows."""
+    """Return the constant margin with the lowest loss, for each label."""
     weights = _weights(config, targets)
-    positive, negative = (np.maximum((weights * carried).sum(axis=0), 1e-9) for carried in (targets > 0, targets <= 0))
+    positive, negative = (np.maximum((weights * sign).sum(axis=0), 1e-9) for sign in (targets > 0, targets <= 0))
     if config.loss == "logistic":
         return np.log(positive / negative)
     return (positive - negative) / (positive + negative)
@@ -220,7 +219,7 @@ def _weights(config: LinearConfig, targets: np.ndarray) -> np.ndarray:
 
 
 def lowest(losses: Sequence[float]) -> float:
-    """Return the cost where a parabola through the losses of all ``COSTS`` is lowest; the last if it beats the middle.
+    """Return the minimum of a parabola through the losses of all ``COSTS``; the last if it is better than the middle.
 
     Examples
     --------
@@ -233,5 +232,5 @@ def lowest(losses: Sequence[float]) -> float:
     bend = first - 2.0 * middle + last
     if bend <= 0:
         return COSTS[int(np.argmin(losses))]
-    place = max(0.5 * (first - last) / bend, -1.0)  # in octaves from the middle
+    place = max(0.5 * (first - last) / bend, -1.0)  # base-2 logarithm of the ratio to the middle
     return round(COSTS[1] * 2.0**place, 2)

@@ -1,4 +1,4 @@
-"""One chunk of a level, a parent and its children: its rows as the solver wants them, and its weights."""
+"""Train a chunk, the children of one parent: rows in the layout of the solver, and the weights."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from umpteen.tree import LabelTree, relevance
 
 @dataclass(frozen=True)
 class Problem:
-    """One level to train: rows, targets and mask by node, and how."""
+    """The training of one level."""
 
     rows: Rows
     targets: sp.csc_matrix  # (rows, nodes), values are relevance
-    mask: sp.csc_matrix | None  # (rows, parents); None lets every row through (the root)
+    mask: sp.csc_matrix | None  # (rows, parents): rows that train the children of a parent; None: all rows
     starts: np.ndarray
     config: LinearConfig
     seed: int
 
 
 def targets_of(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:
-    """Return which rows carry which nodes of a level; values are relevance."""
+    """Return the targets (rows, nodes) of a level; values are relevance."""
     if config.relevance == "none":
         lifted = tree.lift(Y, level)
     else:
@@ -40,7 +40,7 @@ def targets_of(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConf
 
 
 def by_column(matrix: sp.csr_matrix) -> sp.csc_matrix:
-    """Column access with the integer types kernels take."""
+    """Return a matrix by column, with the types that kernels take."""
     columns = matrix.tocsc()
     columns.sort_indices()
     columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
@@ -48,10 +48,10 @@ def by_column(matrix: sp.csr_matrix) -> sp.csc_matrix:
     return columns
 
 
-def families(problem: Problem) -> Iterator[tuple[int, int, np.ndarray | None, int, int]]:
-    """Yield, for each parent, its children first..last, the rows that train them, how many and with how many features.
+def chunks_of(problem: Problem) -> Iterator[tuple[int, int, np.ndarray | None, int, int]]:
+    """Yield for each parent: its children first..last, their training rows (None: all), and two counts.
 
-    The rows are None where all are used.
+    These are the number of the rows and the number of their features.
     """
     rows, starts, mask = problem.rows, problem.starts, problem.mask
     nonzeros = np.diff(rows.indptr)
@@ -68,7 +68,7 @@ def families(problem: Problem) -> Iterator[tuple[int, int, np.ndarray | None, in
 
 @dataclass(frozen=True)
 class Job:
-    """Children first..last of a parent, over some rows."""
+    """Children first..last of a parent to be trained on some rows."""
 
     first: int
     last: int
@@ -79,7 +79,7 @@ class Job:
 
 @dataclass
 class Group:
-    """The weights of up to LANES trained nodes; a lane is a node's distance from the first."""
+    """The weights of up to LANES trained nodes; lane i is node ``first + i``."""
 
     first: int
     bias: np.ndarray
@@ -90,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The rows of a chunk as the solver wants them; ``sums`` and ``length`` start it off."""
+    """The rows of a chunk in the layout of the solver; ``sums`` and ``length`` are for the warm start."""
 
     rows: np.ndarray
     sparse: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -103,7 +103,7 @@ class Chunk:
 
     @classmethod
     def whole(cls, rows: Rows) -> Chunk:
-        """Take all rows where they are."""
+        """Return a chunk of all rows, without copying them."""
         ptr, _, values = rows.triplet
         square, private = np.empty(len(rows), np.float32), np.zeros(len(rows), np.float32)
         lazy.solve.row_squares(ptr, values, rows.dense, square)
@@ -113,7 +113,7 @@ class Chunk:
 
     @classmethod
     def copied(cls, rows: Rows, some: np.ndarray, local: np.ndarray) -> Chunk:
-        """Copy some rows, their features numbered anew; features of a single row are set apart."""
+        """Return a chunk of copies of some rows, with renumbered features; features of a single row are separate."""
         ptr, ids, values, features, square, private, *alone = lazy.solve.gather(some, *rows.triplet, local)
         if rows.n_dense:
             square += rows.dense_squares[some]
@@ -138,7 +138,7 @@ class Chunk:
 
 
 class SharedChunks:
-    """The rows of each parent, copied once for all its jobs and kept until the last of them is done."""
+    """The rows of each parent, copied once for all its jobs and freed after the last of them."""
 
     def __init__(self, rows: Rows, jobs: list[Job]):
         self.rows, self.lock = rows, threading.Lock()
@@ -147,7 +147,7 @@ class SharedChunks:
 
     @contextmanager
     def borrow(self, job: Job, local: np.ndarray) -> Iterator[Chunk]:
-        """Hold the rows of a job; ``local`` is one zeroed int32 for each feature and is left zeroed."""
+        """Yield the rows of a job; ``local`` is scratch, a zeroed int32 per feature, and is left zeroed."""
         key = id(job.rows)
         with self.lock:
             is_first = key not in self.copies
@@ -168,7 +168,7 @@ class SharedChunks:
 
 
 def train_chunk(problem: Problem, job: Job, chunk: Chunk, where: np.ndarray) -> list[Group]:
-    """Train a job's nodes; ``where`` is one zeroed int32 for each of all rows and is left zeroed."""
+    """Train the nodes of a job; ``where`` is scratch, a zeroed int32 per row of the data, and is left zeroed."""
     kernel, rows, config = lazy.solve, problem.rows, problem.config
     dense_ids = np.arange(rows.n_dense, dtype=np.int32)
     targets = problem.targets

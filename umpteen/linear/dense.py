@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from umpteen.shortlist import TopK
 
-_AT_A_TIME = 16_000_000  # scores in memory at a time
+_AT_A_TIME = 16_000_000  # maximum number of scores in memory
 
 
 class Projection(NamedTuple):
@@ -55,7 +55,7 @@ class DenseHead:
         return cls(arrays["weight"].astype(np.float32), np.array(arrays["bias"]), post, projection)
 
     def topk(self, E: np.ndarray, k: int, allowed: np.ndarray | None = None) -> TopK:
-        """Return the k best labels of each embedding, of those with these numbers if any are named."""
+        """Return the k best labels of each embedding, of the ``allowed`` label numbers if given."""
         weight, bias = (self.weight, self.bias) if allowed is None else (self.weight[allowed], self.bias[allowed])
         k = min(k, len(bias))
         labels, scores = np.empty((len(E), k), np.int32), np.empty((len(E), k), np.float32)

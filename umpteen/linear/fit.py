@@ -1,11 +1,8 @@
-"""Train the linear classifiers of a tree, level by level, chunk by chunk.
+"""Train the linear classifiers of a tree.
 
-A chunk is a parent and its children. The children are trained together over the rows that the mask of the
-level above lets through: rows that carry the parent (tfn), rows for which the parent is predicted (man), or
-both (eqs. 7–8). Chunks are independent, so they run on threads; a memory bound limits how many at a time.
+The children of a parent, a chunk, are trained together on the rows that have the parent (tfn), the rows for which the
+parent is predicted (man), or both (eqs. 7–8). Chunks are independent and run on threads, within a bound of memory.
 """
-
-from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
@@ -21,15 +18,15 @@ from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
-from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, families, targets_of, train_chunk
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, chunks_of, targets_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
 
-_SPARSE_BYTES = 8  # a stored feature: int32 and float32
-_INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
-_NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node that no row carries: it ranks last
+_SPARSE_BYTES = 8  # of a stored feature: int32 and float32
+_INNER_EPS = 0.3  # factor of eps above the labels: these nodes are few, and errors affect all labels below
+_NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node without positive rows, which ranks last
 
 
 def train(
@@ -44,7 +41,7 @@ def train(
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
 ) -> list[Level]:
-    """Train every level of a tree; finished levels are taken from the checkpoint."""
+    """Train all levels of a tree; finished levels are read from the checkpoint."""
     config = settle(rows, Y, tree, config, search, seed=seed, threads=threads)
     levels: list[Level] = []
     for wave in _waves(tree, config, resumable=checkpoint is not None):
@@ -71,10 +68,10 @@ def train(
 
 
 def _waves(tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[list[int]]:
-    """Group levels that can be trained together: all but those whose mask needs the level above.
+    """Group levels that can be trained together: all but those whose mask needs predictions of the level above.
 
-    Together they keep every thread busy, although the top levels have few chunks. A run that shall be resumed
-    finishes level by level instead.
+    Together they keep all threads busy, although the top levels have few chunks. With a checkpoint, levels are trained
+    one by one.
     """
     waves: list[list[int]] = []
     for level in range(tree.n_levels):
@@ -88,7 +85,7 @@ def _waves(tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[li
 def train_levels(
     problems: list[Problem], *, threads: int = 1, stage: str = "", progress: Progress = silent
 ) -> list[Level]:
-    """Train all chunks of some levels over the same rows."""
+    """Train all chunks of some levels on the same rows."""
     jobs = [(number, job) for number, problem in enumerate(problems) for job in _jobs(problem, threads)]
     rows, config = problems[0].rows, problems[0].config
     budget = Budget(config.memory_gb * 1e9)
@@ -111,7 +108,7 @@ def train_levels(
 
 
 def _gathered(problem: Problem, groups: list[Group]) -> Level:
-    """Put a level together from its groups; of a node that no row carries nothing is known."""
+    """Concatenate the groups of a level; nodes without positive rows have no weights and the lowest bias."""
     never = _NEVER[problem.config.loss]
     bias = np.full(int(problem.starts[-1]), never, np.float32)
     for group in groups:
@@ -119,19 +116,19 @@ def _gathered(problem: Problem, groups: list[Group]) -> Level:
     nodes = np.repeat(np.array([group.first for group in groups], np.int32), [len(group.lanes) for group in groups])
     nodes += _drained(groups, "lanes", np.uint8)
     level = Level(_drained(groups, "features", np.int32), nodes, _drained(groups, "values", np.float32), bias)
-    is_carried = np.diff(problem.targets.indptr) > 0
-    if is_carried.all() or not problem.config.bias:
+    has_positives = np.diff(problem.targets.indptr) > 0
+    if has_positives.all() or not problem.config.bias:
         return level
-    bias[~is_carried] = never
-    kept = is_carried[level.nodes]
+    bias[~has_positives] = never
+    kept = has_positives[level.nodes]
     return Level(level.features[kept], level.nodes[kept], level.values[kept], bias)
 
 
 def _jobs(problem: Problem, threads: int) -> list[Job]:
-    """Cut a level into jobs: one per chunk, or one per sixteen children where chunks are few."""
+    """Split a level into jobs: one per chunk, or one per sixteen children if there are few chunks."""
     are_many = len(problem.starts) - 1 >= 4 * threads
     jobs = []
-    for first, last, chunk, n, work in families(problem):
+    for first, last, chunk, n, work in chunks_of(problem):
         if n == 0:
             continue
         step = last - first if are_many else LANES
@@ -139,29 +136,28 @@ def _jobs(problem: Problem, threads: int) -> list[Job]:
             high = min(low + step, last)
             cost = (work + n) * -(-(high - low) // LANES)
             jobs.append(Job(low, high, chunk, cost, _bytes_of(problem.rows, n, work, copied=chunk is not None)))
-    return _fit_memory(jobs, problem)
+    _check_memory(jobs, problem.config.memory_gb)
+    return jobs
 
 
 def _bytes_of(rows: Rows, n: int, work: int, *, copied: bool) -> int:
-    """Estimate what a job holds: its copy of the rows, a table of weights, the dual variables."""
+    """Estimate the memory of a job: its copy of the rows, the table of weights and the dual variables."""
     n_features = min(rows.n_sparse, work) + rows.n_dense
     return (work * _SPARSE_BYTES if copied else 0) + 4 * LANES * (n_features + n)
 
 
-def _fit_memory(jobs: list[Job], problem: Problem) -> list[Job]:
-    """Refuse a bound that the largest single job breaks: no schedule can keep it."""
-    bound = problem.config.memory_gb * 1e9
-    most = max((job.bytes for job in jobs), default=0)
-    if bound and most > bound:
+def _check_memory(jobs: list[Job], memory_gb: float) -> None:
+    """Refuse a bound that is too small for the largest single job."""
+    most = max((job.bytes for job in jobs), default=0) / 1e9
+    if memory_gb and most > memory_gb:
         raise BadConfig(
-            f"linear.memory_gb is {problem.config.memory_gb:g} but the largest chunk needs {most / 1e9:.3g}; raise it, "
+            f"linear.memory_gb is {memory_gb:g} but the largest chunk needs {most:.3g}; raise it, "
             "or lower tree.leaf_size or tfidf.max_features"
         )
-    return jobs
 
 
 def _drained(groups: list[Group], name: str, kind: type) -> np.ndarray:
-    """Join an array of all groups and let theirs go: at no time is more than one of the arrays held twice."""
+    """Concatenate an array of all groups and free theirs, so that at most one array is in memory twice."""
     joined = np.concatenate([np.empty(0, kind), *(getattr(group, name) for group in groups)])
     for group in groups:
         setattr(group, name, np.empty(0, kind))
@@ -178,7 +174,7 @@ def mask_of(
     search: SearchConfig,
     threads: int,
 ) -> sp.csc_matrix | None:
-    """Return which rows train the children of which parents (eqs. 7–8)."""
+    """Return the mask (rows, parents) of the rows that train the children of each parent (eqs. 7–8)."""
     if level == 0:
         return None
     lifted = tree.lift(Y, level - 1)
@@ -194,20 +190,20 @@ def mask_of(
 
 
 def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
-    """Say whether a level's mask holds predictions of the level above."""
-    is_asked = config.negatives_at == "all" or level == tree.n_levels - 1
-    return level > 0 and is_asked and "man" in config.negatives
+    """Return whether the mask of a level contains predictions of the level above."""
+    is_selected = config.negatives_at == "all" or level == tree.n_levels - 1
+    return level > 0 and is_selected and "man" in config.negatives
 
 
 class Budget:
-    """Let tasks in while they fit in memory together; a single one always fits."""
+    """Bound the total memory of the running tasks; a single task may exceed it."""
 
     def __init__(self, limit: float):
         self.limit, self.used, self.changed = limit, 0.0, threading.Condition()
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Wait until so many bytes are free, and hold them within."""
+        """Wait until ``size`` bytes are free, and reserve them within the block."""
         if not self.limit:
             yield
             return

@@ -1,30 +1,26 @@
-"""How trained weights are laid out for the search: by feature, in runs of siblings, in eight bits.
-
-Knows levels and trees; what is laid out is searched by ``linear.search``.
-"""
+"""Pack trained weights for the search: by feature, in runs of siblings, with eight bits each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from umpteen.data.sparse import pointers
 from umpteen.engine import Pool, run
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES, lazy
 from umpteen.tree import LabelTree
 
-WHOLE_BELOW = 256  # a level with at most this many nodes is added up whole: a byte names a node
-_INT8_RANGE = 2_000.0  # an int8 code spans this ratio of magnitudes in steps of 6 %
+WHOLE_BELOW = 256  # levels of up to this many nodes, which fit in a byte, have the layout whole
+_INT8_RANGE = 2_000.0  # ratio of the largest to the smallest magnitude of int8 codes, in steps of 6 %
 
 
 @dataclass(frozen=True)
 class Level:
-    """Weights of one level as they are trained: entries (feature, node, value) chunk by chunk, and biases."""
-
-    NAMES: ClassVar[tuple[str, ...]] = ("features", "nodes", "values", "bias")
+    """Trained weights of one level: entries (feature, node, value) chunk by chunk, and biases."""
 
     features: np.ndarray
     nodes: np.ndarray
@@ -32,29 +28,22 @@ class Level:
     bias: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The four arrays by name."""
-        return {name: getattr(self, name) for name in self.NAMES}
+        """Return the four arrays by name."""
+        return dict(vars(self))
 
 
 def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int) -> dict[str, np.ndarray]:
-    """Return the arrays of ``kernels.score`` for all levels of a tree."""
+    """Return the arguments of ``kernels.score`` for all levels of a tree."""
     coder = Coder.of([level.values for level in levels], weights)
-    parts: list[_Laid] = run(lambda i: _lay_out(levels[i], tree, i, n_features, coder), len(levels), threads=threads)
-    meta = np.zeros((len(levels), lazy.score.N_META), np.int64)
-    ptrs, run_ptrs = [], []
-    n_entries = n_runs = node_at = parent_at = 0
-    for number, (part, starts) in enumerate(zip(parts, tree.starts, strict=False)):
-        n_nodes, n_parents, widest = int(starts[-1]), len(starts) - 1, int(np.diff(starts).max(initial=0))
-        if part.run_ptr is not None:
-            run_ptrs.append(part.run_ptr + n_runs)
-            n_runs += len(part.run_chunk)
-        ptrs.append(part.ptr + n_entries)
-        meta[number] = (part.run_ptr is None, n_nodes, n_parents, node_at, parent_at, len(run_ptrs) - 1, widest)
-        n_entries += len(part.codes)
-        node_at += n_nodes
-        parent_at += n_parents + 1
+    parts: list[_Packed] = run(
+        lambda i: _pack_level(levels[i], tree, i, n_features, coder), len(levels), threads=threads
+    )
+    ptrs = [part.ptr + first for part, first in zip(parts, pointers([len(part.codes) for part in parts]), strict=False)]
+    in_runs = [part for part in parts if part.run_ptr is not None]
+    n_runs = pointers([len(part.run_chunk) for part in in_runs])
+    run_ptrs = [part.run_ptr + first for part, first in zip(in_runs, n_runs, strict=False)]
     return {
-        "meta": meta,
+        "meta": describe_levels(tree, np.array([part.run_ptr is None for part in parts])),
         "children": np.concatenate(tree.starts[: len(levels)]).astype(np.int32),
         "bias": np.concatenate([level.bias for level in levels]).astype(np.float32),
         "ptr": _narrow(np.stack(ptrs), signed=True),
@@ -67,8 +56,23 @@ def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, th
     }
 
 
-class _Laid(NamedTuple):
-    """One level by feature; ``run_ptr`` is None for a whole level."""
+def describe_levels(tree: LabelTree, whole: np.ndarray) -> np.ndarray:
+    """Return ``meta`` of ``kernels.score`` for the first levels of a tree; ``whole`` is the layout of each."""
+    n, score = len(whole), lazy.score
+    n_starts = [len(starts) for starts in tree.starts[:n]]
+    meta = np.empty((n, score.N_META), np.int64)
+    meta[:, score.WHOLE] = whole
+    meta[:, score.NODES] = tree.sizes[:n]
+    meta[:, score.PARENTS] = np.subtract(n_starts, 1)
+    meta[:, score.NODE_AT] = pointers(tree.sizes[:n])[:-1]
+    meta[:, score.PARENT_AT] = pointers(n_starts)[:-1]
+    meta[:, score.RUN_ROW] = np.cumsum(whole == 0) - 1
+    meta[:, score.WIDEST] = tree.most_children[:n]
+    return meta
+
+
+class _Packed(NamedTuple):
+    """One level by feature; ``run_ptr`` is None for the layout whole."""
 
     ptr: np.ndarray
     local: np.ndarray
@@ -78,20 +82,20 @@ class _Laid(NamedTuple):
     run_last: np.ndarray
 
 
-def _lay_out(level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder) -> _Laid:
-    """Sort a level's weights by feature and, if it has many nodes, into runs."""
+def _pack_level(level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder) -> _Packed:
+    """Sort the weights of a level by feature and, if it has many nodes, into runs."""
     starts, none = tree.starts[number], np.empty(0, np.int32)
     ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
     if len(starts) == 2 or starts[-1] <= WHOLE_BELOW:
-        return _Laid(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
+        return _Packed(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
     run_ptr, chunk, last, local = _split_runs(ptr, nodes, tree, number)
-    return _Laid(ptr, local, codes, run_ptr, chunk, last)
+    return _Packed(ptr, local, codes, run_ptr, chunk, last)
 
 
 def _split_runs(
     ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
+    """Split the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
     starts, parents, run_ptr = tree.starts[number], tree.parents[number], np.empty(len(ptr), np.int64)
     of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
     found = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
@@ -103,11 +107,10 @@ def _split_runs(
 
 @dataclass(frozen=True)
 class Coder:
-    """Turns weights into codes, and holds the table that decodes them.
+    """Encodes weights, and has the table that decodes them.
 
-    ``int8`` keeps the sign and one of 128 magnitudes on a logarithmic scale, so that small and large weights
-    are equally exact (within 2 % for the usual span); ``float16`` is IEEE half precision; ``float32`` weights
-    are their own codes.
+    ``int8`` keeps the sign and one of 128 magnitudes on a logarithmic scale, so that small and large weights have the
+    same relative precision; ``float16`` is half precision; ``float32`` weights are not encoded.
     """
 
     weights: str
@@ -117,7 +120,7 @@ class Coder:
 
     @classmethod
     def of(cls, parts: list[np.ndarray], weights: str) -> Coder:
-        """Choose the table for all these weights together."""
+        """Return the coder for the range of these weights."""
         if weights == "float32":
             return cls(weights, np.zeros(1, np.float32))
         if weights == "float16":
@@ -144,18 +147,18 @@ class Coder:
 
 @dataclass(frozen=True)
 class Chunks:
-    """One level's weights chunk by chunk: features, and entries by group of lanes (``kernels.layout.by_chunk``)."""
+    """Weights of one level by chunk: features, and entries by group of lanes (``kernels.layout.by_chunk``)."""
 
     feature_ptr: np.ndarray
     features: np.ndarray
     entry_ptr: np.ndarray  # (chunks, groups + 1)
     cells: np.ndarray
     codes: np.ndarray
-    scratch: Pool[np.ndarray]  # tables that kernels leave zeroed
+    scratch: Pool[np.ndarray]  # zeroed tables, which kernels leave zeroed
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray], level: int, width: int, tree: LabelTree) -> Chunks:
-        """Sort a level of packed arrays by chunk; ``width`` is the number of features."""
+        """Sort a level of packed arrays by chunk; ``width`` is the number of features of the model."""
         kernel, score = lazy.layout, lazy.score
         spec, ptr = arrays["meta"][level], arrays["ptr"][level]
         n_chunks, n_groups = int(spec[score.PARENTS]), -(-int(spec[score.WIDEST]) // LANES)
@@ -168,15 +171,14 @@ class Chunks:
             run_ptr = arrays["run_ptr"][spec[score.RUN_ROW]]
             runs = (ptr, run_ptr, arrays["run_chunk"], arrays["run_last"], arrays["local"])
         n_features, n_entries = np.zeros(n_chunks, np.int64), np.zeros(n_chunks * n_groups, np.int64)
-        kernel.count_by_chunk(*runs, n_groups, n_features, n_entries)
-        feature_ptr = np.concatenate([[0], np.cumsum(n_features)])
-        entry_at = np.concatenate([[0], np.cumsum(n_entries)])
+        nothing = np.empty(0, np.int32)
+        kernel.by_chunk(*runs, codes, n_groups, n_features, n_entries, nothing, nothing, codes[:0].copy())
+        feature_ptr, entry_at = pointers(n_features), pointers(n_entries)
         features, n = np.empty(feature_ptr[-1], np.int32), int(entry_at[-1])
         cells, sorted_codes = np.empty(n, np.int32), np.empty(n, codes.dtype)
         kernel.by_chunk(
-            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), feature_ptr,
-            features, cells, sorted_codes,
-        )  # fmt: skip
+            *runs, codes, n_groups, feature_ptr[:-1].copy(), entry_at[:-1].copy(), features, cells, sorted_codes
+        )
         groups = np.arange(n_chunks)[:, None] * n_groups + np.arange(n_groups + 1)
         most = int(n_features.max(initial=0))
         scratch = Pool(lambda: np.zeros((most, LANES), np.float32))
@@ -184,17 +186,17 @@ class Chunks:
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:
-    """Concatenate in the widest of the parts' types."""
+    """Concatenate arrays in the widest of their types."""
     kind = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
     return np.concatenate([part.astype(kind, copy=False) for part in parts])
 
 
 def _narrow(array: np.ndarray, *, signed: bool = False) -> np.ndarray:
-    """Store in the smallest of the types that kernels are compiled for."""
+    """Convert to the smallest of the types that kernels are compiled for."""
     return array.astype(_kind_for(int(array.max(initial=0)), signed=signed))
 
 
 def _kind_for(top: int, *, signed: bool = False) -> type:
-    """Return the smallest of the types that kernels are compiled for and that holds numbers up to ``top``."""
+    """Return the smallest type for numbers up to ``top``, of those that kernels are compiled for."""
     kinds = (np.int32, np.int64) if signed else (np.uint8, np.uint16, np.uint32)
     return next(kind for kind in kinds if top <= np.iinfo(kind).max)

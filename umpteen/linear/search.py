@@ -1,10 +1,8 @@
-"""The search of a tree of linear classifiers.
-
-Holds packed weights (``linear.pack``) and searches them; knows nothing about how they were trained or stored.
-"""
+"""Beam search in a tree of packed linear classifiers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -24,12 +22,12 @@ from umpteen.tree import LabelTree
 Triplet = tuple[np.ndarray, ...]
 
 _OFFSETS_AT_MOST = 12_000_000  # entries of the table of run starts: 24 MB
-_TOP_AT_MOST = 4_000_000  # weights of the first level that are kept decoded: 16 MB
+_TOP_AT_MOST = 4_000_000  # decoded weights of the first level: 16 MB
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
-ROWS_AT_ONCE = 32_768  # that are searched at a time: each holds kilobytes on the way
-_PARTS = 8  # that each thread takes of a batch at most
-_CHUNKS_A_PART = 8  # at least, unless that left threads without work
-_FIRST_PARENTS = 3  # parents a batch looks at before it asks which others can still matter
+ROWS_AT_ONCE = 32_768  # rows searched at a time: each needs some kilobytes
+_PARTS = 8  # maximum number of parts of a batch per thread
+_CHUNKS_A_PART = 8  # minimum, unless threads would be idle
+_FIRST_PARENTS = 3  # parents scored before the others are tested for relevance
 
 
 class LinearTree:
@@ -50,12 +48,12 @@ class LinearTree:
         self.packed = tuple(self.arrays[name] for name in self.KERNEL)
         self.posts = self._posts()
         self._by_chunk: dict[int, Chunks] = {}
-        self._settled: dict[tuple[int | None, int], np.ndarray] = {}
+        self._beams: dict[tuple[int | None, int], np.ndarray] = {}
         self._reached: dict[int | None, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is worked out on first use."""
-        return self.__dict__ | {"_by_chunk": {}, "_settled": {}, "_reached": {}}
+        """Leave out caches."""
+        return self.__dict__ | {"_by_chunk": {}, "_beams": {}, "_reached": {}}
 
     @classmethod
     def pack(
@@ -68,7 +66,7 @@ class LinearTree:
         weights: str = "float32",
         threads: int = 1,
     ) -> LinearTree:
-        """Lay trained levels out for prediction; fewer levels than the tree has make a search of its top."""
+        """Pack trained levels for prediction: all levels of the tree, or the first ones."""
         return cls(pack(levels, tree, n_features, weights, threads), tree, n_features, search)
 
     @property
@@ -77,15 +75,9 @@ class LinearTree:
         return len(self.arrays["codes"])
 
     def topk(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        beam: int | None = None,
-        allowed: np.ndarray | None = None,
-        threads: int = 1,
+        self, rows: Rows, k: int, *, beam: int | None = None, allowed: np.ndarray | None = None, threads: int = 1
     ) -> TopK:
-        """Return the k best nodes of the last level, in the level's own numbering."""
+        """Return the k best nodes of the last level."""
         if len(rows) > ROWS_AT_ONCE:
             blocks = (rows.between(*ends) for ends in _blocks(len(rows)))
             tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
@@ -96,51 +88,46 @@ class LinearTree:
         labels, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
         triplet = self._sparse(rows)
         derived = (*self._offsets, self._top)
-        if n == 1:  # the thin path: no threads, no blocks
+        if n == 1:  # without threads and blocks
             lazy.score.search(*triplet, 0, 1, *self.packed, *derived, beams, self.posts, flags, labels, scores)
             return TopK(labels, scores)
         by_chunks = [n >= 64 and self.prefers_chunks(triplet, beams, i) for i in range(self.n_levels)]
         if any(by_chunks):
             return self._by_levels(triplet, k, beams, flags, by_chunks, threads)
-        cuts = _cuts(n, threads)
 
-        def task(block: int) -> None:
-            lazy.score.search(
-                *triplet, cuts[block], cuts[block + 1], *self.packed, *derived,
-                beams, self.posts, flags, labels, scores,
-            )  # fmt: skip
+        def task(first: int, last: int) -> None:
+            lazy.score.search(*triplet, first, last, *self.packed, *derived, beams, self.posts, flags, labels, scores)
 
-        run(task, len(cuts) - 1, threads=threads)
+        _run_blocks(task, n, threads)
         return TopK(labels, scores)
 
     def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
-        """Score the given labels of each row, whether or not a beam would reach them."""
+        """Score the given labels of each row, without a beam."""
         if len(rows) > ROWS_AT_ONCE:
             blocks = _blocks(len(rows))
             parts = [self.score_labels(rows.between(*ends), pairs[slice(*ends)], threads=threads) for ends in blocks]
             return sp.csr_matrix(sp.vstack(parts))
         triplet = self._sparse(rows)
-        cuts = _cuts(len(rows), threads)
-        # the root is every row's only parent and scores one
+        # the root is the only parent of all rows and has the score one
         above = (np.arange(len(rows) + 1), np.zeros(len(rows), np.int32), np.ones(len(rows), np.float32))
         for level in range(self.n_levels):
             nodes = self.tree.lift(pairs, level)
             ptr, ids = nodes.indptr.astype(np.int64), nodes.indices.astype(np.int32)
-            asked = (ptr, ids, self.tree.parents[level][ids], *above, np.empty(len(ids), np.float32))
-            run(partial(self._score_block, triplet, cuts, level, asked), len(cuts) - 1, threads=threads)
-            above = (ptr, ids, asked[-1])
+            args = (ptr, ids, self.tree.parents[level][ids], *above, np.empty(len(ids), np.float32))
+            _run_blocks(partial(self._score_block, triplet, level, args), len(rows), threads)
+            above = (ptr, ids, args[-1])
         ptr, ids, scores = above
         scored = sp.csr_matrix((scores, self.tree.order[ids], ptr), shape=pairs.shape)
         scored.sort_indices()
         return scored
 
-    def _score_block(self, triplet: Triplet, cuts: np.ndarray, level: int, asked: Triplet, block: int) -> None:
-        lazy.score.score_pairs(*triplet, cuts[block], cuts[block + 1], level, *self.packed, self.posts[level], *asked)
+    def _score_block(self, triplet: Triplet, level: int, args: Triplet, first: int, last: int) -> None:
+        lazy.score.score_pairs(*triplet, first, last, level, *self.packed, self.posts[level], *args)
 
     def _by_levels(
         self, triplet: Triplet, k: int, beams: np.ndarray, flags: np.ndarray, by_chunks: list[bool], threads: int
     ) -> TopK:
-        """Take all rows down together, each level by the method that suits it."""
+        """Search all rows level by level, each level by rows or by chunks."""
         n = len(triplet[0]) - 1
         beam = TopK(np.zeros((n, 1), np.int32), np.ones((n, 1), np.float32))
         for level in range(self.n_levels):
@@ -152,45 +139,44 @@ class LinearTree:
     def level_by_rows(
         self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
-        """Score row by row the children of the nodes in its beam, and keep the best."""
+        """Score the children of the nodes in the beam row by row, and keep the best."""
         n = len(beam.labels)
         labels, scores = np.empty((n, keep), np.int32), np.empty((n, keep), np.float32)
-        cuts = _cuts(n, threads)
+        offsets = self._offsets[0] if level == self._offsets[1] else _NO_OFFSETS
 
-        def task(block: int) -> None:
+        def task(first: int, last: int) -> None:
             lazy.score.search_level(
-                *triplet, cuts[block], cuts[block + 1], level, *self.packed,
-                self._offsets[0] if level == self._offsets[1] else _NO_OFFSETS, self.posts[level], flags,
+                *triplet, first, last, level, *self.packed, offsets, self.posts[level], flags,
                 beam.labels, beam.scores, labels, scores,
             )  # fmt: skip
 
-        run(task, len(cuts) - 1, threads=threads)
+        _run_blocks(task, n, threads)
         return TopK(labels, scores)
 
     def level_by_chunks(
         self, triplet: Triplet, level: int, beam: TopK, keep: int, flags: np.ndarray, threads: int
     ) -> TopK:
-        """Score chunk by chunk all rows whose beam holds it, then merge each row's chunks.
+        """Score each chunk for all rows whose beam contains it, then merge the chunks of each row.
 
-        A child never scores more than its parent, so after the first few parents only those that beat the
-        worst kept child are looked at: on the usual data four of ten.
+        A child never scores more than its parent, so after the first few parents only those are scored that may still
+        change the result: usually four of ten.
         """
         n = len(beam)
         labels, scores = np.full((n, keep), -1, np.int32), np.zeros((n, keep), np.float32)
-        alive = beam.labels[:, :_FIRST_PARENTS]
-        self._add_chunks(triplet, level, alive, beam.scores, labels, scores, flags, threads)
+        parents = beam.labels[:, :_FIRST_PARENTS]
+        self._add_chunks(triplet, level, parents, beam.scores, labels, scores, flags, threads)
         if beam.k > _FIRST_PARENTS:
             rest = np.ascontiguousarray(beam.scores[:, _FIRST_PARENTS:])
-            may_win = (rest > scores[:, -1:]) | (labels[:, -1:] < 0) | (self.posts[level] == 0)
-            alive = np.where(may_win, beam.labels[:, _FIRST_PARENTS:], -1)
-            self._add_chunks(triplet, level, alive, rest, labels, scores, flags, threads)
+            is_relevant = (rest > scores[:, -1:]) | (labels[:, -1:] < 0) | (self.posts[level] == 0)
+            parents = np.where(is_relevant, beam.labels[:, _FIRST_PARENTS:], -1)
+            self._add_chunks(triplet, level, parents, rest, labels, scores, flags, threads)
         return TopK(labels, scores)
 
     def _add_chunks(
         self, triplet: Triplet, level: int, parents: np.ndarray, parent_scores: np.ndarray,
         labels: np.ndarray, scores: np.ndarray, flags: np.ndarray, threads: int,
     ) -> None:  # fmt: skip
-        """Merge the children of ``parents`` (rows, b), padded by −1, into the rows' best so far."""
+        """Merge the children of ``parents`` (rows, b), padded by −1, into ``labels`` and ``scores``."""
         kernel, (n, width) = lazy.batch, parents.shape
         spec, chunks = self.arrays["meta"][level], self._chunks(level)
         chunk_ptr = np.zeros(len(chunks.entry_ptr) + 1, np.int64)
@@ -216,17 +202,16 @@ class LinearTree:
                 )  # fmt: skip
 
         run(task, len(pair_cuts) - 1, threads=threads)
-        cuts = _cuts(n, threads)
-        run(
-            lambda b: kernel.merge_pairs(parents, place, pair_ids, pair_scores, cuts[b], cuts[b + 1], labels, scores),
-            len(cuts) - 1,
-            threads=threads,
-        )
+
+        def merge(first: int, last: int) -> None:
+            kernel.merge_pairs(parents, place, pair_ids, pair_scores, first, last, labels, scores)
+
+        _run_blocks(merge, n, threads)
 
     def prefers_chunks(self, triplet: Triplet, beams: np.ndarray, level: int) -> bool:
-        """Compare what a row costs by either method, in nanoseconds of one core, fitted to eight datasets.
+        """Compare the cost models of both methods: nanoseconds per row on one core, fitted to eight datasets.
 
-        The number of threads does not count: sums are rounded differently, and results must not depend on it.
+        The number of threads is not considered because results, which are rounded differently, must not depend on it.
         """
         score, spec = lazy.score, self.arrays["meta"][level]
         indptr, indices, _ = triplet
@@ -234,7 +219,7 @@ class LinearTree:
         sample = indices[indptr[0] : indptr[n_sample]]
         n_parents, length = int(spec[score.PARENTS]), len(sample) / n_sample
         n_beam = min(int(beams[level - 1]) if level else 1, n_parents)
-        n_scored = min(n_beam, 5)  # parents, as a rule, before no other can matter
+        n_scored = min(n_beam, 5)  # parents that are usually scored
         ptr = self.arrays["ptr"][level]
         has_offsets = level == self._offsets[1]
         by_rows = 700.0 + length * (9.0 * n_scored if has_offsets else 4.4)
@@ -249,16 +234,16 @@ class LinearTree:
         return by_chunks + n_passes * decoded / n_rows < by_rows
 
     def _chunks(self, level: int) -> Any:
-        """Weights chunk by chunk, made when a batch first wants them."""
+        """Return the weights of a level by chunk, which are cached."""
         if level not in self._by_chunk:
             self._by_chunk[level] = Chunks.of(self.arrays, level, self.n_features, self.tree)
         return self._by_chunk[level]
 
     @cached_property
     def _offsets(self) -> tuple[np.ndarray, int]:
-        """Where each feature's run of each chunk starts, for the last level in runs, if that table is small.
+        """Start of the run of each feature and chunk, for the last level in runs, and the number of that level.
 
-        Made when a query first wants it; it spares queries the scan for the runs of their beam.
+        With this table queries need not search for the runs of their beam. It is empty if it would be too large.
         """
         score, meta = lazy.score, self.arrays["meta"]
         in_runs = [level for level in range(self.n_levels) if meta[level, score.WHOLE] == 0]
@@ -275,7 +260,7 @@ class LinearTree:
 
     @cached_property
     def _top(self) -> np.ndarray:
-        """The first level's weights decoded into lanes, if that table is small: every query needs all of them."""
+        """Decoded weights of the first level, which every query needs; empty if the table would be too large."""
         n_groups = -(-int(self.arrays["meta"][0, lazy.score.NODES]) // LANES)
         if n_groups * self.n_features * LANES > _TOP_AT_MOST:
             return np.empty((0, 0, LANES), np.float32)
@@ -288,22 +273,22 @@ class LinearTree:
         return top
 
     def beams(self, beam: int | None, k: int) -> np.ndarray:
-        """Return how many nodes of each level are kept: enough to hold k labels, and no more than there are."""
-        if (beam, k) not in self._settled:
-            self._settled[beam, k] = self._settle_beams(beam, k)
-        return self._settled[beam, k]
+        """Return the number of nodes kept at each level: enough for k labels, and at most the size of the level."""
+        if (beam, k) not in self._beams:
+            self._beams[beam, k] = self._compute_beams(beam, k)
+        return self._beams[beam, k]
 
-    def _settle_beams(self, beam: int | None, k: int) -> np.ndarray:
+    def _compute_beams(self, beam: int | None, k: int) -> np.ndarray:
         given = self.search.beams
         if given and beam is None:
             beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
         else:
             beams = [beam or self.search.beam] * self.n_levels
         wide = np.maximum(beams, self._narrowest(k))
-        return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)  # memory is taken by it
+        return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)
 
     def reach(self, beam: int | None = None) -> int:
-        """Return how many labels lie under the nodes that a beam keeps, in any case."""
+        """Return the smallest possible number of labels below the nodes that a beam keeps."""
         if beam not in self._reached:
             kept = 1
             for level, starts in enumerate(self.tree.starts[: self.n_levels]):
@@ -313,7 +298,7 @@ class LinearTree:
         return self._reached[beam]
 
     def _narrowest(self, k: int) -> list[int]:
-        """Return how many nodes of each level must be kept so that k labels lie under them in any case."""
+        """Return the number of nodes of each level that have at least k labels below them in any case."""
         needed = [k]
         for starts in reversed(self.tree.starts[1 : self.n_levels]):
             reached = np.cumsum(np.sort(np.diff(starts)))
@@ -321,12 +306,12 @@ class LinearTree:
         return needed[::-1]
 
     def _posts(self) -> np.ndarray:
-        post, wanted = self.search.post, self.search.leaf_post
-        if wanted == "auto":
-            wanted = "l4-hinge" if post.endswith("hinge") else "same"
+        post, leaf_post = self.search.post, self.search.leaf_post
+        if leaf_post == "auto":
+            leaf_post = "l4-hinge" if post.endswith("hinge") else "same"
         inner = POSTS.index(post)
-        leaf = inner if wanted == "same" else POSTS.index(wanted)
-        is_top = self.n_levels < self.tree.n_levels  # the search of a tree's top has no leaf
+        leaf = inner if leaf_post == "same" else POSTS.index(leaf_post)
+        is_top = self.n_levels < self.tree.n_levels  # the last levels are missing
         return np.array([inner] * (self.n_levels - 1) + [inner if is_top else leaf], np.int64)
 
     def _sparse(self, rows: Rows) -> tuple[np.ndarray, ...]:
@@ -338,18 +323,19 @@ class LinearTree:
 
 
 def _blocks(n: int) -> list[tuple[int, int]]:
-    """Return first and last of so many rows at a time."""
+    """Split n rows into blocks (first, last) of at most ROWS_AT_ONCE."""
     return [(first, min(first + ROWS_AT_ONCE, n)) for first in range(0, n, ROWS_AT_ONCE)]
 
 
-def _cuts(n: int, threads: int) -> np.ndarray:
-    """Cut rows into blocks: several per thread, none tiny."""
-    blocks = max(1, min(8 * n_threads(threads), n // 16))
-    return np.linspace(0, n, blocks + 1).astype(np.int64)
+def _run_blocks(task: Callable[[int, int], None], n: int, threads: int) -> None:
+    """Call ``task(first, last)`` for blocks of n rows: several per thread, of at least 16 rows."""
+    n_blocks = max(1, min(8 * n_threads(threads), n // 16))
+    cuts = np.linspace(0, n, n_blocks + 1).astype(np.int64)
+    run(lambda block: task(cuts[block], cuts[block + 1]), n_blocks, threads=threads)
 
 
 def _pair_cuts(chunk_ptr: np.ndarray, threads: int) -> np.ndarray:
-    """Cut pairs, which lie chunk by chunk, into parts: a chunk is decoded in each part that has some of its pairs."""
+    """Split pairs, which are ordered by chunk, into parts; a chunk in several parts is decoded in each of them."""
     n_pairs, n_chunks = int(chunk_ptr[-1]), len(chunk_ptr) - 1
     if n_chunks < _CHUNKS_A_PART * threads:
         return np.linspace(0, n_pairs, threads + 1).astype(np.int64)
@@ -359,7 +345,7 @@ def _pair_cuts(chunk_ptr: np.ndarray, threads: int) -> np.ndarray:
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    """View as read-only, as a mapped array is: one kind of array means one compiled kernel."""
+    """Return a read-only view, like a memory-mapped array: otherwise kernels would be compiled for both kinds."""
     view = np.asarray(array).view()
     view.setflags(write=False)
     return view

@@ -1,9 +1,4 @@
-"""Files that appear whole or not at all: temporary name, fsync, rename.
-
-Knows nothing about what is in them.
-"""
-
-from __future__ import annotations
+"""Atomic writes (temporary name, fsync, rename) and locks of folders."""
 
 import os
 import secrets
@@ -24,12 +19,12 @@ TEMPORARY = ".tmp-"
 
 
 class SaveFailed(UmpteenError, OSError):
-    """Files that could not be written; what was there before is still there."""
+    """Files could not be written; the previous ones are unchanged."""
 
 
 @contextmanager
 def explained(target: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an operating-system error into a sentence that says what is lost: nothing."""
+    """Turn an OSError into SaveFailed, whose message names the target and the remedy."""
     try:
         yield
     except SaveFailed:
@@ -43,41 +38,13 @@ def explained(target: str | os.PathLike[str]) -> Iterator[None]:
         raise failure from error
 
 
-@contextmanager
-def atomic_path(path: str | os.PathLike[str], temporary: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary name to write to; when the block ends well, it becomes ``path``.
-
-    The temporary file lies in the same folder and has the same ending, so writers that look at the
-    ending work, unless another name is given. If the block fails, the temporary file is removed and ``path``
-    keeps what it had.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with atomic_path(f"{folder}/numbers.npy") as temporary:
-    ...         np.save(temporary, np.arange(3))
-    ...     np.load(f"{folder}/numbers.npy")
-    array([0, 1, 2])
-    """
-    path = Path(path)
-    if temporary is None:
-        temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
-    try:
-        yield temporary
-        with explained(path):
-            _sync_file(temporary)
-            os.replace(temporary, path)
-            sync_folder(path.parent)
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
-
-
 def atomic_write(
     path: str | os.PathLike[str], content: str | Buffer | Iterable[Buffer], temporary: Path | None = None
 ) -> None:
-    """Write text (as UTF-8), bytes or a series of them to ``path``, whole or not at all.
+    """Write text (as UTF-8), bytes or a series of them to ``path`` atomically.
+
+    If writing fails, the temporary file is removed and ``path`` is unchanged. The name of the temporary file can be
+    given.
 
     Examples
     --------
@@ -87,16 +54,27 @@ def atomic_write(
     ...     pathlib.Path(f"{folder}/note.txt").read_text()
     'done'
     """
+    path = Path(path)
+    if temporary is None:
+        temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     if isinstance(content, str):
         content = content.encode()
-    parts = [content] if isinstance(content, Buffer) else content
-    with explained(path), atomic_path(path, temporary) as written, open(written, "xb") as file:
-        for part in parts:
-            file.write(part)
+    try:
+        with explained(path):
+            with open(temporary, "xb") as file:
+                for part in [content] if isinstance(content, Buffer) else content:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's list of names durable; systems that cannot are left alone."""
+    """Flush the entries of a folder to disk, where the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -107,9 +85,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Hold the folder's lock, which dies with the process: one writer at a time; say whether the folder is still there.
+    """Hold an exclusive lock on a folder, which ends with the process; yield whether the folder still exists.
 
-    Where folders cannot be locked (Windows, some network file systems) writers are not kept apart.
+    Folders that cannot be locked (Windows, some network file systems) are used without a lock.
     """
     if fcntl is None:
         yield folder.is_dir()
@@ -128,16 +106,8 @@ def locked(folder: Path) -> Iterator[bool]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Say whether an open file or folder still has this path."""
+    """Return whether an open file or folder still has this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

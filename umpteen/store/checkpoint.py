@@ -1,16 +1,12 @@
-"""Stages of a long training run, kept so that it can go on where it stopped.
+"""Checkpoints: finished stages of a training run, from which it can be resumed.
 
-    stages/tree-0/tree-<mark>.safetensors         a stage; the mark is a digest of all that the stage depends on
-    stages/tree-0/.umpteen-stages-<mark>          which files that run has written there
-    stages/.umpteen-made                          the folder was made for stages
+    stages/tree-0/tree-<mark>.safetensors         a stage; the mark is a digest of everything that it depends on
+    stages/tree-0/.umpteen-stages-<mark>          journal of the files that a run has written there
+    stages/.umpteen-made                          the folder was created for stages
 
-Runs with other data or settings have other marks, so they may share a folder: each reads, replaces and removes what it
-has listed itself. A folder is removed if it was made here and nothing else is in it.
-
-Knows stages by name; what they hold, and which comes first, is the recipe's business.
+Runs with other data or settings have other marks, so they may share a folder: each reads, replaces and removes only the
+files in its own journal. A folder is removed if it was created for stages and is empty otherwise.
 """
-
-from __future__ import annotations
 
 import errno
 import hashlib
@@ -42,9 +38,9 @@ class Checkpoint:
 
     Parameters
     ----------
-    folder : where the stages lie; it is created by the first ``save``.
-    key : what the stages depend on, as ``fingerprint(settings, data)`` gives it. Stages saved under
-        another key count as absent.
+    folder : folder of the stages; created by the first ``save``.
+    key : ``fingerprint(settings, data)`` of everything the stages depend on. Stages saved under another key are
+        ignored.
     root : a folder above it that is created and removed with it.
 
     Examples
@@ -64,7 +60,7 @@ class Checkpoint:
         self._token = secrets.token_hex(8)
 
     def has(self, stage: str) -> bool:
-        """Say whether the stage was finished under this key and can be read."""
+        """Return whether the stage was saved under this key and can be read."""
         try:
             self.load(stage)
         except BadModelFile:
@@ -72,7 +68,7 @@ class Checkpoint:
         return True
 
     def load(self, stage: str, *, mmap: bool = True) -> Tensors:
-        """Return a stage's arrays, mapped (read-only) or in memory."""
+        """Return the arrays of a stage, memory-mapped (read-only) or in memory."""
         path = self.folder / self._file(stage)
         try:
             with open_inside(self.folder, path.name) as file:
@@ -86,7 +82,7 @@ class Checkpoint:
         return arrays
 
     def save(self, stage: str, arrays: dict[str, np.ndarray]) -> None:
-        """Keep a stage, whole or not at all; what a killed run left behind is removed."""
+        """Save a stage atomically, and remove temporary files of a run that was killed."""
         name, temporary = self._file(stage), temporary_for("", self._token)
         path, journal = self.folder / name, self._journal
         with explained(path), self._made():
@@ -97,13 +93,13 @@ class Checkpoint:
             save_tensors(path, arrays, {"key": self.key}, self.folder / temporary)
 
     def drop(self, stage: str) -> None:
-        """Remove a stage that is not needed any more, if it is there."""
+        """Remove a stage, if it exists."""
         name = self._file(stage)
         if name in self._journal.names():
             remove_inside(self.folder, name)
 
     def clear(self) -> None:
-        """Remove the stages that were saved under this key, and the folders that were made for them, if empty."""
+        """Remove the stages that were saved under this key, and the folders created for them, if empty."""
         with locked(self.folder) as is_held:
             if is_held:
                 self._journal.settle()
@@ -124,12 +120,12 @@ class Checkpoint:
 
     @contextmanager
     def _made(self) -> Iterator[None]:
-        """Hold the lock of the folder, which is made if it is not there: another run may be removing it."""
+        """Create the folder if necessary and hold its lock; try again if another run removes it meanwhile."""
         for _ in range(_MANY_TRIES):
             try:
                 for number, folder in enumerate(self._places):
                     _make(folder, parents=number == 0)
-            except FileNotFoundError:  # the folder above is gone again
+            except FileNotFoundError:  # the folder above was removed again
                 continue
             with ExitStack() as lock:
                 if lock.enter_context(locked(self.folder)):
@@ -139,35 +135,35 @@ class Checkpoint:
 
 
 class Run:
-    """The checkpoint of one training: it hands out the places of its parts, and removes what they hold.
+    """The checkpoints of one training run, one for each of its parts.
 
     Parameters
     ----------
-    folder : where the parts' folders lie.
+    folder : parent of the folders of the parts.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).absolute()  # the working folder may change before the end
+        self.folder = Path(folder).absolute()  # the working directory may change
         self._parts: list[Checkpoint] = []
 
     def part(self, name: str, key: str) -> Checkpoint:
-        """Return where the stages of a part lie, under a key of all that decides them."""
+        """Return the checkpoint of a part; the key is a fingerprint of everything it depends on."""
         self._parts.append(Checkpoint(self.folder / name, key, self.folder))
         return self._parts[-1]
 
     @property
     def is_begun(self) -> bool:
-        """Whether any training has kept stages in the folder."""
+        """Whether any run has saved stages in the folder."""
         return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
 
     def clear(self) -> None:
-        """Remove the stages of this training; those of others stay."""
+        """Remove the stages of this run."""
         for part in self._parts:
             part.clear()
 
 
 def _make(folder: Path, *, parents: bool) -> None:
-    """Make a folder, and note in it that it was made here."""
+    """Create a folder and mark it as created for stages."""
     try:
         folder.mkdir(parents=parents)
     except FileExistsError:
@@ -177,8 +173,8 @@ def _make(folder: Path, *, parents: bool) -> None:
 
 
 def _unmake(folder: Path) -> None:
-    """Remove a folder that was made here if nothing else is in it."""
-    with suppress(OSError), locked(folder) as is_held:  # nobody is about to write there
+    """Remove a folder that was created for stages, if it is empty otherwise."""
+    with suppress(OSError), locked(folder) as is_held:
         for _ in range(_MANY_TRIES):
             if not is_held or os.listdir(folder) != [_MADE]:
                 return
@@ -186,12 +182,12 @@ def _unmake(folder: Path) -> None:
             try:
                 folder.rmdir()
                 return
-            except OSError:  # another run has begun to use it, and may have finished without seeing the note
+            except OSError:  # another run has begun to use it, and needs the mark to remove it
                 (folder / _MADE).touch()
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return a short digest of settings and data: arrays, texts, bytes, or plain JSON values.
+    """Return a digest of settings and data: arrays, bytes, or plain JSON values.
 
     Examples
     --------
@@ -205,15 +201,11 @@ def fingerprint(*parts: Any) -> str:
         elif isinstance(part, bytes):
             head, body = f"bytes {len(part)}", part
         else:
-            body = _json(part)
+            try:
+                body = json.dumps(part, sort_keys=True).encode()
+            except (TypeError, ValueError) as error:
+                raise BadInput(f"a fingerprint takes arrays, bytes or plain JSON: {error}; convert it first") from None
             head = f"json {len(body)}"
         digest.update(f"{head}\n".encode())
         digest.update(body)
     return digest.hexdigest()[:32]
-
-
-def _json(part: Any) -> bytes:
-    try:
-        return json.dumps(part, sort_keys=True).encode()
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"a fingerprint takes arrays, bytes or plain JSON: {error}; convert it first") from None

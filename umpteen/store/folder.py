@@ -1,14 +1,11 @@
-"""A model on disk: a folder with ``config.json`` and the files it names.
+"""Read a model folder, whose content is not trusted. ``saving`` writes it.
 
     config.json                        format, version, recipe, settings, meta, and the table of files
     weights-<digest>.safetensors       arrays
-    labels-<digest>.txt                one name a line, escaped
+    labels-<digest>.txt                one name per line, escaped
     encoder-<digest>/...               a folder of files that keep their names; it may be a model folder itself
 
-Every file but ``config.json`` carries a digest of its content in its name, so a new version never touches an
-old one. How a folder is written is told in ``saving``; this file reads it, and trusts nothing in it.
-
-Knows nothing about what the arrays mean.
+Every file but ``config.json`` has a digest of its content in its name, so a new version never overwrites an old file.
 """
 
 from __future__ import annotations
@@ -34,18 +31,18 @@ FORMAT = 3  # raise it when an older umpteen could misread a new folder, and add
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: from_format_1, 2: from_format_2}
 
 _MANY_READS = 20
-MOST_CONFIG = 64 * 2**20  # bytes of config.json: a table of files and settings takes a few thousand
+MOST_CONFIG = 64 * 2**20  # maximum size of config.json in bytes; a usual one has a few thousand
 
 
 def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
     """Open a model folder.
 
-    With ``mmap`` the arrays are read-only views of the files, so opening is instant and processes share the
-    memory; without, they are read into memory. Everything but the content of the arrays is checked.
+    With ``mmap`` the arrays are read-only views of the memory-mapped files; without, they are read into memory.
+    Everything but the content of the arrays is checked.
 
     Raises
     ------
-    BadModelFile : the folder is missing, foreign, damaged, or written by a newer umpteen.
+    BadModelFile : the folder is missing, damaged, not a model, or written by a newer version.
     """
     folder = Path(path)
     before = None
@@ -54,7 +51,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
         try:
             return Stored(folder, content, mmap=mmap)
         except FileNotFoundError as error:
-            # Either a save replaced the model while it was being opened, or the file is really gone.
+            # Either a save replaced the model while it was being opened, or the file is missing.
             if content == before:
                 missing = os.path.relpath(str(error.filename), folder)
                 raise BadModelFile(f"model '{folder}' lacks '{missing}'; copy or save it again") from None
@@ -65,7 +62,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
-    """Say whether the folder holds an umpteen model, of any format."""
+    """Return whether the folder holds an umpteen model, of any format."""
     try:
         _check_config(parse_json(_config_bytes(Path(path)), path), Path(path))
     except BadModelFile:
@@ -74,7 +71,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 
 def named(folder: Path) -> list[str]:
-    """Return the files that the folder's config.json names, which is one of ours; none if there is no config.json."""
+    """Return the files that config.json names; an empty list if there is no config.json."""
     if not os.path.lexists(folder / CONFIG):
         return []
     document = _check_config(parse_json(_config_bytes(folder), folder / CONFIG), folder)
@@ -82,12 +79,12 @@ def named(folder: Path) -> list[str]:
 
 
 class Stored:
-    """An open model folder: one version of it, whatever is saved there later.
+    """An open model folder; later saves to the same folder do not change it.
 
     Attributes
     ----------
     path : the folder.
-    config : ``recipe``, ``settings``, ``meta``, ``format`` and ``umpteen``, in this version's format.
+    config : ``recipe``, ``settings``, ``meta``, ``format`` and ``umpteen``, upgraded to the present format.
     """
 
     def __init__(
@@ -104,7 +101,7 @@ class Stored:
         }
 
     def _open(self, name: str, files: Mapping[str, np.ndarray] | None) -> np.ndarray:
-        """Return the bytes of a file, from disk or from those that were opened with the folder above."""
+        """Return the bytes of a file: from ``files``, opened with the folder above, or else from disk."""
         (file, size), mmap = self._files[name], self._mmap or "/" in name
         if files is None:
             return open_file(self.path, file, size, mmap=mmap)
@@ -120,29 +117,29 @@ class Stored:
 
     @property
     def stems(self) -> list[str]:
-        """The names ``arrays`` takes."""
+        """Valid arguments of ``arrays``."""
         return list(self._tensors)
 
     @cached_property
     def labels(self) -> list[str] | None:
-        """Label names in column order, or None if the model was saved without."""
+        """Label names in column order, or None if the model was saved without them."""
         if LABELS not in self._raw:
             return None
         return parse_labels(self._raw[LABELS].tobytes(), self.path / self._files[LABELS][0])
 
     @property
     def extra(self) -> list[str]:
-        """Names of the other files."""
+        """Names of the files that are neither labels nor arrays."""
         return [name for name in self._files if not (name == LABELS or holds_arrays(name))]
 
     def content(self, name: str) -> bytes:
-        """Return the content of another file."""
+        """Return the content of a file."""
         if name not in self._raw:
             raise BadModelFile(f"model '{self.path}' has no file '{name}'{nearest(name, self._raw)}")
         return self._raw[name].tobytes()
 
     def folder(self, name: str) -> Path:
-        """Return where the files saved as ``name/...`` lie; links that leave it are refused."""
+        """Return the folder of the files saved as ``name/...``; links that leave it are refused."""
         for saved, (file, _) in self._files.items():
             if saved.startswith(f"{name}/"):
                 folder = self.path / PurePosixPath(file).parts[0]
@@ -151,11 +148,11 @@ class Stored:
         raise BadModelFile(f"model '{self.path}' has no folder '{name}'")
 
     def inside(self, name: str) -> dict[str, np.ndarray]:
-        """Return the bytes of the files saved as ``name/...`` by the rest of their names; they stay on disk."""
+        """Return the bytes of the files saved as ``name/...``, memory-mapped, by the rest of their names."""
         return {saved.removeprefix(f"{name}/"): raw for saved, raw in self._raw.items() if saved.startswith(f"{name}/")}
 
     def nested(self, name: str) -> Stored:
-        """Open the model folder whose files were saved as ``name/...``; it can name no other files."""
+        """Open the model folder whose files were saved as ``name/...``; it cannot refer to other files."""
         files = self.inside(name)
         if CONFIG not in files or files[CONFIG].size > MOST_CONFIG:
             raise BadModelFile(f"model '{self.path}' has no model '{name}'; copy or save it again")
@@ -163,11 +160,11 @@ class Stored:
 
     @property
     def size(self) -> int:
-        """Bytes of all files the config names."""
+        """Total size of all files in bytes."""
         return sum(size for _, size in self._files.values())
 
     def verify(self) -> None:
-        """Read every byte and compare it with the digest in its file's name."""
+        """Compare the content of every file with the digest in its name."""
         expected = stored_names({name: [raw.data] for name, raw in self._raw.items()})
         for name, (file, _) in self._files.items():
             if expected[name] != file:
@@ -190,7 +187,7 @@ def _config_bytes(folder: Path) -> bytes:
 
 
 def _check_config(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Check that the config is one of ours; its format may be newer."""
+    """Check that the config was written by umpteen; its format may be newer."""
     version = document.get("format")
     has_tables = "umpteen" in document and isinstance(document.get("files"), dict)
     if not has_tables or type(version) is not int or version < 1:
@@ -199,7 +196,7 @@ def _check_config(document: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _upgrade(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Bring a config of an older format up to date, step by step."""
+    """Upgrade a config of an older format step by step."""
     version = config["format"]
     if version > FORMAT:
         raise BadModelFile(
@@ -218,7 +215,7 @@ def _upgrade(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def open_file(folder: Path, name: str, size: int, *, mmap: bool) -> np.ndarray:
-    """Return the bytes of a file of the folder, which has the size that was saved."""
+    """Return the bytes of a file of the folder, and check its size."""
     with open_inside(folder, name) as file:
         found = os.fstat(file.fileno()).st_size
         raw = contents(file, mmap=mmap) if found == size else np.zeros(0, np.uint8)

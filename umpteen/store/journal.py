@@ -1,14 +1,12 @@
-"""A list of files that is made durable before the files are written: what it names is ours to remove.
+"""Journal of files that are about to be written. Only files that a journal lists are ever removed.
 
-    {"umpteen": "..."}          says what the file is
+    {"umpteen": "..."}          header
     "weights-<digest>.safetensors"
     ".tmp-<token>-0"
 
-Lines are added at the end and never changed. A crash can cut the last one only, and the file of a line that was cut
-was not written yet. Nothing is ever removed because of its name alone.
+The journal is flushed to disk before the files are written. Lines are only appended, so a crash can truncate only the
+last one, whose file has not been written yet.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -23,30 +21,30 @@ from umpteen.store.names import read_inside, remove_inside
 
 _FIRST = b'{"umpteen": "files that umpteen writes here; those that are not needed any more are removed"}\n'
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{16}}-\d+")
-_MOST = 64 * 2**20  # bytes
+_MOST = 64 * 2**20  # maximum size in bytes
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Journal:
-    """The list of one writer in a folder.
+    """The journal of one writer in a folder.
 
     Parameters
     ----------
-    folder : where the files lie.
-    name : of the list itself.
-    is_ours : says whether this writer gives such names; others are not believed, whoever listed them.
+    folder : folder of the files.
+    name : file name of the journal.
+    is_ours : whether this writer uses such a name; other names in the journal are ignored.
     """
 
     def __init__(self, folder: Path, name: str, is_ours: Callable[[str], bool]) -> None:
         self.folder, self.name, self._is_ours = folder, name, is_ours
 
     def names(self) -> list[str]:
-        """Return the names in the list; there are none if it is not there."""
+        """Return the names in the journal; none if it does not exist."""
         lines = self._content().split(b"\n")[1:]
         return list(dict.fromkeys(name for line in lines if self._is_ours(name := _parse(line))))
 
     def add(self, names: Iterable[str]) -> None:
-        """List more names, durably; the files may be written after that."""
+        """Append names and flush the journal to disk; afterwards the files may be written."""
         known = set(self.names())
         lines = "".join(f"{json.dumps(name)}\n" for name in names if name not in known)
         if not lines:
@@ -54,27 +52,26 @@ class Journal:
         is_begun = bool(self._content())
         flags = _APPEND if is_begun else _APPEND | os.O_TRUNC
         with os.fdopen(os.open(self.folder / self.name, flags, 0o666), "ab") as file:
-            file.write((b"\n" if is_begun else _FIRST) + lines.encode())  # the last line may have been cut
+            file.write((b"\n" if is_begun else _FIRST) + lines.encode())  # the last line may be truncated
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self.folder)
 
     def settle(self, keep: Collection[str] = ()) -> None:
-        """Remove all files in the list but those to keep, then the list; a file that is in use leaves it for later."""
-        gone = [remove_inside(self.folder, name) for name in self.names() if name not in keep]
-        if all(gone):
+        """Remove all listed files but those to keep, then the journal, unless a file could not be removed."""
+        if all([remove_inside(self.folder, name) for name in self.names() if name not in keep]):
             sync_folder(self.folder)
             with suppress(OSError):
                 os.unlink(self.folder / self.name)
 
     def sweep(self) -> None:
-        """Remove the temporary files in the list: nobody else writes while the folder is locked."""
+        """Remove the temporary files in the journal; the folder must be locked."""
         for name in self.names():
             if is_temporary(name):
                 remove_inside(self.folder, name)
 
     def _content(self) -> bytes:
-        """Return what was written whole; '' if the list was not even begun."""
+        """Return the content; empty if the journal does not exist or its header is truncated."""
         try:
             content = read_inside(self.folder, self.name, _MOST)
         except FileNotFoundError:
@@ -89,12 +86,12 @@ class Journal:
 
 
 def temporary_for(name: str, token: str, number: int = 0) -> str:
-    """Return a temporary name in the folder of a file; the token is the writer's own."""
+    """Return a temporary name in the folder of a file; the token identifies the writer."""
     return f"{name[: name.rfind('/') + 1]}{TEMPORARY}{token}-{number}"
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether ``temporary_for`` gives such a name.
+    """Return whether ``temporary_for`` returns such names.
 
     Examples
     --------
@@ -105,7 +102,7 @@ def is_temporary(name: str) -> bool:
 
 
 def _parse(line: bytes) -> str:
-    """Return the name in a line, '' if it was cut."""
+    """Return the name in a line; '' if it is truncated."""
     try:
         name = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,9 +1,4 @@
-"""Label names as text: one name a line, whatever characters a name holds.
-
-Knows nothing about which label is which.
-"""
-
-from __future__ import annotations
+"""Label names as text: one name per line, escaped."""
 
 import os
 import re
@@ -12,7 +7,7 @@ from collections.abc import Iterable
 from umpteen.errors import BadInput
 from umpteen.store.tensors import damaged
 
-# What would break a line, in any editor or language, and what UTF-8 cannot hold.
+# Characters that end a line in some editor or language, and those that UTF-8 cannot encode.
 _UNSAFE = re.compile("[\\\\\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.))", re.DOTALL)
 _SHORT = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
@@ -20,7 +15,7 @@ _LONG = {character: f"\\{letter}" for letter, character in _SHORT.items()}
 
 
 def format_labels(labels: Iterable[str]) -> bytes:
-    """Write one name a line; backslashes, line breaks and other control characters are escaped."""
+    """Return one name per line; backslashes, line breaks and other control characters are escaped."""
     lines = []
     for position, name in enumerate(labels):
         if not isinstance(name, str):
@@ -30,7 +25,7 @@ def format_labels(labels: Iterable[str]) -> bytes:
 
 
 def parse_labels(content: bytes, source: str | os.PathLike[str]) -> list[str]:
-    """Read what ``format_labels`` wrote."""
+    """Return the names that ``format_labels`` has written."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

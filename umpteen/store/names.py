@@ -1,10 +1,7 @@
-"""Names of files inside a folder: which are allowed, and how such a file is opened.
+"""Names of files inside an untrusted folder: which are allowed, and how such a file is opened.
 
-A folder may come from anybody, so its names and what lies behind them are not trusted: a file is opened only if it is
-a regular one that lies inside the folder, whatever links say. The folder itself may be reached by a link.
+Only regular files inside the folder are opened; links that lead out of it are refused. The folder itself may be a link.
 """
-
-from __future__ import annotations
 
 import errno
 import os
@@ -18,17 +15,17 @@ from umpteen.errors import BadInput, BadModelFile
 
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)  # of Windows, with any ending
-_LONGEST = 255  # characters of a part, on common file systems
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)  # Windows devices
+_LONGEST = 255  # characters of a path component on common file systems
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_READ = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe is not waited for
+_READ = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # do not block on pipes
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
 _BY_PART = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
 def is_plain(name: str) -> bool:
-    """Say whether a name stays inside its folder and means the same file on every system.
+    """Return whether a name stays inside its folder and refers to the same file on every system.
 
     Examples
     --------
@@ -41,7 +38,7 @@ def is_plain(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Return a name that is plain, and refuse others."""
+    """Return the name; raise BadInput unless it is plain."""
     if not is_plain(name):
         raise BadInput(
             f"a file's name has letters, digits, '_', '-', '.', and '/' after a folder, but is {name!r}; rename it"
@@ -52,11 +49,11 @@ def check_name(name: str) -> str:
 def open_inside(folder: Path, name: str) -> BinaryIO:
     """Open a regular file of a folder by its plain name.
 
-    Raises FileNotFoundError if it is not there, and BadModelFile if it is something else or lies elsewhere.
+    Raises FileNotFoundError if it does not exist, and BadModelFile if it is not a regular file inside the folder.
     """
     path, root = folder / name, os.path.realpath(folder)
     real = os.path.realpath(path)
-    if not lies_in(real, root):
+    if not is_below(real, root):
         raise BadModelFile(f"'{path}' is a link that leaves the folder; put the file itself there")
     try:
         descriptor = _open_by_part(root, Path(real).relative_to(root).parts) if _BY_PART else _open_regular(real)
@@ -72,7 +69,7 @@ def open_inside(folder: Path, name: str) -> BinaryIO:
 
 
 def read_inside(folder: Path, name: str, most: int) -> bytes:
-    """Return the content of a file of a folder; one of more than ``most`` bytes is refused unread."""
+    """Return the content of a file of a folder; files of more than ``most`` bytes are refused."""
     with open_inside(folder, name) as file:
         content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
     if content is None or len(content) > most:
@@ -81,7 +78,7 @@ def read_inside(folder: Path, name: str, most: int) -> bytes:
 
 
 def check_tree(folder: Path) -> None:
-    """Refuse a folder in which anything is neither a folder nor a regular file inside it."""
+    """Refuse a folder that contains anything but folders and regular files inside it."""
     for place, folders, files in os.walk(folder):
         linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*linked, *files):
@@ -89,13 +86,13 @@ def check_tree(folder: Path) -> None:
 
 
 def remove_inside(folder: Path, name: str) -> bool:
-    """Remove a file of a folder, and the folders above it that are empty then; return whether it is gone.
+    """Remove a file of a folder, and the folders above it that become empty; return whether it no longer exists.
 
-    What lies behind a linked folder, and folders of that name, are left alone.
+    Files in a linked folder, and folders of that name, are not removed.
     """
     path, above = folder / name, PurePosixPath(name).parents
     if is_linked(folder, name) or (path.is_dir() and not path.is_symlink()):
-        return True  # no file of ours
+        return True
     with suppress(OSError):
         path.unlink()
     for parent in list(above)[:-1]:
@@ -105,18 +102,18 @@ def remove_inside(folder: Path, name: str) -> bool:
 
 
 def is_linked(folder: Path, name: str) -> bool:
-    """Say whether a folder on the way to a file is reached by a link."""
+    """Return whether a folder between ``folder`` and the file is a link."""
     parts = name.split("/")[:-1]
     return os.path.realpath(folder.joinpath(*parts)) != os.path.join(os.path.realpath(folder), *parts)
 
 
-def lies_in(path: str, folder: str) -> bool:
-    """Say whether a path lies below a folder; both are resolved."""
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a path is below a folder; both are resolved."""
     return Path(folder) in Path(path).parents
 
 
 def _open_by_part(root: str, parts: tuple[str, ...]) -> int | None:
-    """Open a file part by part, so that no folder can be exchanged for a link on the way."""
+    """Open a file component by component, so that no folder can be replaced by a link meanwhile."""
     at = os.open(root, _FOLDER)
     try:
         for part in parts[:-1]:
@@ -129,8 +126,8 @@ def _open_by_part(root: str, parts: tuple[str, ...]) -> int | None:
 
 
 def _open_regular(path: str, folder: int | None = None) -> int | None:
-    """Return a descriptor of a regular file, None for what is none; it is looked at before and after."""
-    if not stat.S_ISREG(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode):  # opening a device may do things
+    """Return a descriptor of a regular file, or None for anything else; checked before and after opening."""
+    if not stat.S_ISREG(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode):  # devices are not even opened
         return None
     descriptor = os.open(path, _READ, dir_fd=folder)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,14 +1,10 @@
-"""Save a model folder in one step, whatever happens.
+"""Save a model folder atomically.
 
-A save lists in a journal what it will write and what the new model will not need, writes the new files beside the old
-ones, makes them durable, replaces ``config.json``, and then removes what the journal lists and ``config.json`` does not
-name. Killed at any moment, it leaves the old model or the new one, and the journal, from which the next save cleans
-up. While it runs, both models lie on the disk.
-
-Knows nothing about what the arrays mean.
+A save lists in a journal the files that it will write and those that the new model does not need, writes the new files
+beside the old ones, flushes them to disk, replaces ``config.json``, and then removes the listed files that
+``config.json`` does not name. If it is killed, the old model or the new one is complete, and the next save cleans up
+by the journal. During a save both models are on the disk.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -33,7 +29,7 @@ from umpteen.store.tensors import ARRAYS, encode, total
 
 _RESERVED = ("format", "umpteen", "files")
 
-Content = bytes | Sequence[Buffer]  # of a file, whole or in parts
+Content = bytes | Sequence[Buffer]  # of a file, in one or several parts
 
 
 def write(
@@ -44,20 +40,20 @@ def write(
     labels: Sequence[str] | None = None,
     extra: Mapping[str, Content] | None = None,
 ) -> None:
-    """Save a model folder, replacing the model that is there, if any, in one step.
+    """Save a model folder, replacing any model in it atomically.
 
     Parameters
     ----------
-    path : the folder; it is created, with its parents, if it is not there.
+    path : the folder; it is created, with its parents, if necessary.
     config : ``recipe``, ``settings`` and ``meta``: plain JSON values. ``format``, ``umpteen`` (the version)
         and ``files`` are added.
-    arrays : for each file, by its name without ending, its arrays by name.
-    labels : label names, in column order.
+    arrays : arrays by name, by file name without extension.
+    labels : label names in column order.
     extra : other files by name. Files named ``folder/file`` keep their names in a folder of their own.
 
     Raises
     ------
-    BadInput : the folder holds something that is not an umpteen model, or the config is not plain JSON.
+    BadInput : the folder holds something other than an umpteen model, or the config is not plain JSON.
     SaveFailed : the disk is full or read-only; the old model, if any, is unchanged.
 
     Examples
@@ -78,7 +74,7 @@ def write(
         is_new = _claim(folder)
         try:
             with locked(folder):
-                check_output(folder)  # again, for another writer may have been here
+                check_output(folder)  # again, now that no other process can write
                 _replace(folder, files)
         finally:
             if is_new:
@@ -93,7 +89,7 @@ def files_of(
     labels: Sequence[str] | None = None,
     extra: Mapping[str, Content] | None = None,
 ) -> dict[str, list[Buffer]]:
-    """Return the files that ``write`` would write, by their names on disk: a model folder to be kept inside another."""
+    """Return the files that ``write`` writes, by their names on disk: a model folder to be saved inside another."""
     files = _collect(arrays, labels, extra or {})
     names = stored_names(files)
     text = _document(config, {name: {"file": names[name], "bytes": total(files[name])} for name in files})
@@ -103,7 +99,7 @@ def files_of(
 def _collect(
     arrays: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str] | None, extra: Mapping[str, Content]
 ) -> dict[str, list[Buffer]]:
-    """Gather every file by its plain name, as parts that need not be joined."""
+    """Return all files by their plain names, as lists of parts."""
     files: dict[str, list[Buffer]] = {f"{stem}{ARRAYS}": encode(tensors) for stem, tensors in arrays.items()}
     if labels is not None:
         files[LABELS] = [format_labels(labels)]
@@ -132,18 +128,18 @@ def _document(config: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 
 def _claim(folder: Path) -> bool:
-    """Make sure the folder is there, and say whether it was made now."""
+    """Create the folder if it does not exist; return whether it was created."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        if folder.is_dir():  # another writer may have made it just now
+        if folder.is_dir():
             return False
         raise
     return True
 
 
 def _replace(folder: Path, files: dict[str, list[Buffer]]) -> None:
-    """Write the files beside the old ones, then let config.json, which is one of them, name them."""
+    """Write the new files beside the old ones, then config.json, then remove the old files."""
     document = files.pop(CONFIG)
     journal, token, old = journal_of(folder), secrets.token_hex(8), named(folder)
     missing = {name: parts for name, parts in files.items() if not _holds(folder, name, parts)}
@@ -160,12 +156,12 @@ def _replace(folder: Path, files: dict[str, list[Buffer]]) -> None:
         sync_folder(folder)
         atomic_write(folder / CONFIG, document, folder / temporaries[CONFIG])
     finally:
-        with suppress(OSError, BadModelFile):  # where config.json cannot be read, nothing is known to be superfluous
+        with suppress(OSError, BadModelFile):  # if config.json cannot be read, no file is removed
             journal.settle(keep=named(folder))
 
 
 def _holds(folder: Path, name: str, parts: Sequence[Buffer]) -> bool:
-    """Say whether the file is there with this content; a mapped file cannot be replaced everywhere."""
+    """Return whether the file exists with this content: some systems cannot replace a memory-mapped file."""
     try:
         return digest_of([open_file(folder, name, total(parts), mmap=True).data]) == digest_of(parts)
     except (FileNotFoundError, NotADirectoryError, BadModelFile):
@@ -173,7 +169,7 @@ def _holds(folder: Path, name: str, parts: Sequence[Buffer]) -> bool:
 
 
 def _refuse_in_the_way(folder: Path, names: Mapping[str, Any], ours: set[str]) -> None:
-    """Refuse to replace what no save has written, and to write behind a link."""
+    """Refuse to replace files that no save has written, and to write into a linked folder."""
     for name in names:
         if is_linked(folder, name):
             raise BadInput(f"'{(folder / name).parent}' is a link, behind which no model is saved; remove it")

@@ -1,12 +1,8 @@
-"""The table of files in a model's ``config.json``: which file has which name on disk.
+"""The table of files in ``config.json``: names of files, and their names on disk.
 
-    weights.safetensors     lies in  weights-<digest>.safetensors
-    encoder/config.json     lies in  encoder-<digest>/config.json, with one digest for the whole folder
-
-Knows names and digests; knows nothing about what is in the files.
+weights.safetensors     is stored as  weights-<digest>.safetensors
+encoder/config.json     is stored as  encoder-<digest>/config.json, with one digest for all files of the folder
 """
-
-from __future__ import annotations
 
 import hashlib
 import re
@@ -25,7 +21,7 @@ _DIGEST = re.compile(r"-[0-9a-f]{16}\Z")
 
 
 def stored_names(files: Mapping[str, Sequence[Buffer]]) -> dict[str, str]:
-    """Give every file its name on disk: a digest before the ending, or on the folder it lies in."""
+    """Map file names to names on disk: with a digest before the extension, or after the name of the folder."""
     digests = {name: digest_of(parts) for name, parts in files.items()}
     names = {}
     for name, digest in digests.items():
@@ -41,7 +37,7 @@ def stored_names(files: Mapping[str, Sequence[Buffer]]) -> dict[str, str]:
 
 
 def digest_of(parts: Iterable[Buffer]) -> str:
-    """Return the digest of a content that comes in parts."""
+    """Return the digest of content in parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -49,7 +45,7 @@ def digest_of(parts: Iterable[Buffer]) -> str:
 
 
 def check_files(table: Mapping[str, Any], folder: Path) -> dict[str, tuple[str, int]]:
-    """Check the table of files: every name is plain and lies where a save puts it, so no two share a file."""
+    """Check the table of files: names must be plain and stored where a save puts them, so no two share a file."""
     files, digests = {}, {}
     for name, entry in table.items():
         file, size = (entry.get("file"), entry.get("bytes")) if isinstance(entry, dict) else (None, None)
@@ -64,19 +60,19 @@ def check_files(table: Mapping[str, Any], folder: Path) -> dict[str, tuple[str, 
 
 
 def is_stored_name(file: str) -> bool:
-    """Say whether a save gives such names on disk, for good or for a while."""
+    """Return whether a save uses such a name on disk, for a final or a temporary file."""
     if is_temporary(file):
         file = f"{file[: file.rfind('/') + 1]}temporary" if "/" in file else "temporary-0123456789abcdef"
     return is_plain(_without_digest(file)[0])
 
 
 def holds_arrays(name: str) -> bool:
-    """Say whether a file holds arrays of the model; those in folders are somebody else's."""
+    """Return whether a file holds arrays of the model; files in folders belong to encoders or other models."""
     return name.endswith(ARRAYS) and "/" not in name
 
 
 def _without_digest(file: str) -> tuple[str, str]:
-    """Undo ``stored_names``: return a file's plain name and the digest in its name on disk; '' if it has none."""
+    """Return the plain name of a file on disk and the digest in its name; empty strings if it has none."""
     top, slash, rest = file.partition("/")
     stem, dot, ending = (top, "", "") if slash else top.partition(".")
     found = _DIGEST.search(stem)

@@ -1,10 +1,7 @@
 """The safetensors format: eight bytes of length, a JSON header, the arrays end to end.
 
-The reader maps the file instead of copying it (the stock numpy reader copies) and believes nothing it has
-not checked. Knows arrays by name; knows nothing about models.
+The reader checks the whole header. It maps the file, while the numpy reader of the safetensors package copies it.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -21,7 +18,7 @@ from umpteen.store.atomic import Buffer, atomic_write
 ARRAYS = ".safetensors"
 METADATA = "__metadata__"
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
-MAX_HEADER = 100_000_000  # bytes: the reference implementation's bound
+MAX_HEADER = 100_000_000  # bytes: the limit of the reference implementation
 
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2",
@@ -30,13 +27,13 @@ DTYPES = {
     "BOOL": "|b1",
 }  # fmt: skip
 _CODES = {np.dtype(spelling): code for code, spelling in DTYPES.items()}
-_BF16 = "BF16"  # numpy has no such type: read as float32, never written
+_BF16 = "BF16"  # not a numpy type: read as float32, never written
 
 Tensors = dict[str, np.ndarray]
 
 
 class _Place(NamedTuple):
-    """Where an array lies, counted from the end of the header."""
+    """Type, shape and position of an array; offsets are relative to the end of the header."""
 
     name: str
     code: str
@@ -48,7 +45,7 @@ class _Place(NamedTuple):
 def encode(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> list[Buffer]:
     """Return the bytes of a safetensors file in parts; the arrays among them are not copied."""
     arrays = {name: _writable(name, array) for name, array in tensors.items()}
-    # The format allows no gaps, so the widest types come first: every array is then aligned to its type.
+    # The format allows no gaps, so the widest types come first: then every array is aligned to its type.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     end = 0
@@ -91,7 +88,7 @@ def save_tensors(
     metadata: Mapping[str, str] | None = None,
     temporary: Path | None = None,
 ) -> None:
-    """Write arrays to a safetensors file, whole or not at all.
+    """Write arrays to a safetensors file atomically.
 
     Examples
     --------
@@ -105,23 +102,23 @@ def save_tensors(
 
 
 def load_tensors(path: str | os.PathLike[str], *, mmap: bool = True) -> Tensors:
-    """Read a safetensors file: read-only views of the mapped file, or arrays in memory."""
+    """Read a safetensors file, as read-only views of the mapped file or into memory."""
     with open(path, "rb") as file:
         return decode(contents(file, mmap=mmap), path)[0]
 
 
 def contents(file: BinaryIO, *, mmap: bool) -> np.ndarray:
-    """Return an open file's bytes, mapped (read-only) or in memory (writable)."""
+    """Return the bytes of an open file, mapped (read-only) or in memory (writable)."""
     size = os.fstat(file.fileno()).st_size
     if not mmap:
         return np.fromfile(file, dtype=np.uint8, count=size)
-    if size == 0:  # nothing cannot be mapped
+    if size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=np.uint8)
     return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))  # a plain view: the subclass slows indexing
 
 
 def _writable(name: str, array: np.ndarray) -> np.ndarray:
-    """Check a name and array, and return the array little-endian and contiguous."""
+    """Check name and type of an array, and return it little-endian and contiguous."""
     if not isinstance(name, str) or name == METADATA:
         raise BadInput(f"arrays have names other than '{METADATA}', but one is called {name!r}; rename it")
     array = np.asarray(array, order="C")
@@ -132,7 +129,7 @@ def _writable(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _header(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[int, dict[str, Any]]:
-    """Return where the arrays start, and the parsed header."""
+    """Return the offset of the first array, and the parsed header."""
     if raw.size < 8:
         raise damaged(source, f"it has only {raw.size} bytes")
     length = int.from_bytes(raw[:8].tobytes(), "little")
@@ -142,12 +139,12 @@ def _header(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[int, dict[
 
 
 def damaged(source: str | os.PathLike[str], why: str) -> BadModelFile:
-    """Return the error for a file that is not what was saved."""
+    """Return the exception for a damaged file."""
     return BadModelFile(f"'{source}' is truncated or damaged: {why}; copy or save the model again")
 
 
 def parse_json(content: bytes, source: str | os.PathLike[str]) -> dict[str, Any]:
-    """Parse a JSON table, or say that ``source`` is damaged."""
+    """Parse a JSON object; raise BadModelFile, naming ``source``, if it is damaged."""
     table = parse_document(content, source)
     if not isinstance(table, dict):
         raise damaged(source, "its JSON is no table")
@@ -155,7 +152,7 @@ def parse_json(content: bytes, source: str | os.PathLike[str]) -> dict[str, Any]
 
 
 def parse_document(content: bytes, source: str | os.PathLike[str]) -> Any:
-    """Parse JSON of any form, or say that ``source`` is damaged."""
+    """Parse a JSON value; raise BadModelFile, naming ``source``, if it is damaged."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -163,7 +160,7 @@ def parse_document(content: bytes, source: str | os.PathLike[str]) -> Any:
 
 
 def _place(name: str, entry: Any, source: str | os.PathLike[str]) -> _Place:
-    """Check one header entry."""
+    """Check an entry of the header."""
     if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
         raise damaged(source, f"array '{name}' lacks its dtype, shape or data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -179,7 +176,7 @@ def _place(name: str, entry: Any, source: str | os.PathLike[str]) -> _Place:
 
 
 def _counts(values: Any) -> bool:
-    """Say whether this is a list of numbers that can be sizes."""
+    """Return whether this is a list of integers that can be sizes."""
     return (
         isinstance(values, list)
         and len(values) <= 64
@@ -195,15 +192,15 @@ def _view(body: np.ndarray, place: _Place, source: str | os.PathLike[str]) -> np
         array = raw.view(DTYPES[place.code]).reshape(place.shape)
     except ValueError as error:  # more dimensions than numpy has, or an empty array of impossible shape
         raise damaged(source, f"array '{place.name}': {error}") from None
-    # Foreign files may place arrays anywhere; kernels want them aligned.
+    # Other writers may not align arrays; kernels need it.
     return array if array.flags.aligned else array.copy()
 
 
 def raw_bytes(array: np.ndarray) -> memoryview:
-    """Return an array's bytes in C order, without a copy if they lie so."""
+    """Return the bytes of an array in C order, without a copy if it is contiguous."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
 
 
 def total(parts: Iterable[Buffer]) -> int:
-    """Count the bytes of all parts."""
+    """Return the total number of bytes."""
     return sum(len(part) for part in parts)

@@ -1,7 +1,6 @@
-"""Build a label tree from label vectors.
+"""Build a label tree by clustering label vectors, level by level.
 
-Every strategy cuts a set of labels into a given number of parts and is applied level by level: `halving`
-(balanced 2-means, repeated), `kmeans` (balanced k-way), `unbalanced` (plain k-way) and `random`.
+Strategies: `halving` (balanced 2-means, repeated), `kmeans` (balanced k-way), `unbalanced` (plain k-way) and `random`.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.config import NetworkConfig, TreeConfig
+from umpteen.data.sparse import pointers, triplet
 from umpteen.engine import Pool, Progress, run, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
 
-_SAMPLE = 8_192  # labels that find the two centres of a halving; the others are ranked by them
-FEW_LABELS = 5_000  # up to here the kind auto is one versus all
+_SAMPLE = 8_192  # labels that determine the two centres of a halving
+FEW_LABELS = 5_000  # up to which the kind auto is one versus all
 
-Triplet = tuple[np.ndarray, np.ndarray, np.ndarray]
-# Cuts members into a number of parts by reordering them; the third argument keeps random choices apart.
+# splitter(members, count, salt): reorder members into ``count`` parts and return their sizes; ``salt`` is for the seed.
 Splitter = Callable[[np.ndarray, int, int], np.ndarray]
-# Runs tasks 0..n-1, on threads and with progress as the caller wants.
+# runner(task, n): call task(0), …, task(n - 1) and return the results.
 Runner = Callable[[Callable[[int], np.ndarray | None], int], list[Any]]
 
 
 def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
-    """Return how many children a node has at each level above the labels; () is one versus all.
+    """Return the number of children of a node at each level above the labels; () is one versus all.
 
     Examples
     --------
@@ -54,7 +53,7 @@ def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
 
 
 def resolutions(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
-    """Return how many nodes each resolution has, coarse to fine; the last are the labels if they are few enough.
+    """Return the number of nodes of each resolution, coarse to fine; the last are the labels, if not too many.
 
     Examples
     --------
@@ -74,7 +73,7 @@ def resolutions(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
 
 
 def network_levels(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
-    """Return how many nodes each level of a network has, coarse to fine; the last are the labels.
+    """Return the number of nodes of each level of a network, coarse to fine; the last are the labels.
 
     Examples
     --------
@@ -90,13 +89,13 @@ def network_levels(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
     if config.levels:
         return (*(size for size in config.levels if 2 * size <= n_labels), n_labels)
     depth = config.depth or max(1, math.ceil(math.log(max(n_labels, 2)) / math.log(config.branching) - 0.25))
-    wanted = (n_labels / config.branching**above for above in range(depth - 1, 0, -1))
-    sizes = dict.fromkeys(2 ** round(math.log2(size)) for size in wanted if size > 2)
+    exact = (n_labels / config.branching**above for above in range(depth - 1, 0, -1))
+    sizes = dict.fromkeys(2 ** round(math.log2(size)) for size in exact if size > 2)
     return (*(size for size in sizes if size < n_labels), n_labels)
 
 
 def check_given(config: TreeConfig, given: LabelTree | None, n_labels: int) -> None:
-    """Refuse a tree of other labels, and settings that want one where there is none."""
+    """Refuse a tree with another number of labels, and tree.kind 'given' without a tree."""
     if given is None and config.kind == "given":
         raise BadConfig("tree.kind is 'given' but no tree was passed; call fit(X, Y, tree=LabelTree.from_parents(…))")
     if given is not None and given.n_labels != n_labels:
@@ -114,9 +113,9 @@ def build(
     progress: Progress = silent,
     counts: tuple[int, ...] | None = None,
 ) -> LabelTree:
-    """Cluster label vectors (rows of length one) into a tree.
+    """Cluster label vectors (rows of unit length) into a tree.
 
-    ``counts`` says how many children a node has at each level above the labels, instead of the settings.
+    ``counts`` is the number of children of a node at each level above the labels, by default that of the settings.
 
     Examples
     --------
@@ -130,20 +129,18 @@ def build(
     counts = shape(n_labels, config) if counts is None else counts
     if not counts:
         return LabelTree.flat(n_labels)
-    indices, data = vectors.indices.astype(np.int32, copy=False), vectors.data.astype(np.float32, copy=False)
-    triplet = (vectors.indptr.astype(np.int64), indices, data)
     order = np.arange(n_labels, dtype=np.int32)
     bounds = np.array([0, n_labels])
     starts: list[np.ndarray] = []
     for level, count in enumerate(counts):
         runner = partial(run, threads=threads, stage=f"tree level {level + 1}", progress=progress)
         if config.kind in ("halving", "auto"):
-            pieces = _halve_all(order, bounds, count, _Halving(triplet, vectors.shape[1], config, seed), runner)
+            parts = _halve_all(order, bounds, count, _Halving(vectors, config, seed), runner)
         else:
-            pieces = _split_all(order, bounds, count, _splitter(triplet, vectors.shape[1], config, seed), runner)
-        sizes = [piece[piece > 0] for piece in pieces]
-        starts.append(np.concatenate([[0], np.cumsum([len(s) for s in sizes])]).astype(np.int32))
-        bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+            parts = _split_all(order, bounds, count, _splitter(vectors, config, seed), runner)
+        sizes = [part[part > 0] for part in parts]
+        starts.append(pointers([len(s) for s in sizes]).astype(np.int32))
+        bounds = pointers(np.concatenate(sizes))
     starts.append(bounds.astype(np.int32))
     return LabelTree(order, tuple(starts))
 
@@ -151,7 +148,7 @@ def build(
 def _split_all(
     order: np.ndarray, bounds: np.ndarray, count: int, splitter: Splitter, runner: Runner
 ) -> list[np.ndarray]:
-    """Cut every slice of labels; return the sizes of each one's parts."""
+    """Split every slice of labels; return the sizes of the parts of each."""
 
     def task(i: int) -> np.ndarray:
         members = order[bounds[i] : bounds[i + 1]]
@@ -165,13 +162,13 @@ def _split_all(
 def _halve_all(
     order: np.ndarray, bounds: np.ndarray, count: int, halving: _Halving, runner: Runner
 ) -> list[np.ndarray]:
-    """The same by repeated halving: all halves of one round are independent, so they run together."""
-    pieces = [_even(int(n), min(count, max(int(n), 1))) for n in np.diff(bounds)]
-    waiting = [(int(low), sizes) for low, sizes in zip(bounds, pieces, strict=False)]
+    """Split every slice by repeated halving; the halvings of one round are independent and run in parallel."""
+    parts = [_even(int(n), min(count, max(int(n), 1))) for n in np.diff(bounds)]
+    waiting = [(int(low), sizes) for low, sizes in zip(bounds, parts, strict=False)]
     while waiting := [(low, sizes) for low, sizes in waiting if len(sizes) > 1]:
         runner(lambda i, waiting=waiting: halving(order, *waiting[i]), len(waiting))
         waiting = [half for low, sizes in waiting for half in _halves(low, sizes)]
-    return pieces
+    return parts
 
 
 def _halves(low: int, sizes: np.ndarray) -> list[tuple[int, np.ndarray]]:
@@ -179,28 +176,28 @@ def _halves(low: int, sizes: np.ndarray) -> list[tuple[int, np.ndarray]]:
     return [(low, sizes[:middle]), (low + int(sizes[:middle].sum()), sizes[middle:])]
 
 
-def _splitter(triplet: Triplet, n_features: int, config: TreeConfig, seed: int) -> Splitter:
-    if config.kind == "random":
-        return lambda members, count, salt: _split_random(members, count, seed + salt)
-    return _KMeans(triplet, n_features, config, seed, balanced=config.kind == "kmeans")
+def _splitter(vectors: sp.csr_matrix, config: TreeConfig, seed: int) -> Splitter:
+    if config.kind != "random":
+        return _KMeans(vectors, config, seed, balanced=config.kind == "kmeans")
+
+    def split(members: np.ndarray, count: int, salt: int) -> np.ndarray:
+        np.random.default_rng(seed + salt).shuffle(members)
+        return _even(len(members), count)
+
+    return split
 
 
 def _even(n: int, count: int) -> np.ndarray:
-    """Sizes of ``count`` parts of n that differ by at most one."""
+    """Return the sizes of ``count`` parts of n that differ by at most one."""
     return np.diff(np.arange(count + 1) * n // count)
-
-
-def _split_random(members: np.ndarray, count: int, seed: int) -> np.ndarray:
-    np.random.default_rng(seed).shuffle(members)
-    return _even(len(members), count)
 
 
 class _Halving:
     """Balanced 2-means of one slice of labels."""
 
-    def __init__(self, triplet: Triplet, n_features: int, config: TreeConfig, seed: int):
-        self.triplet, self.config, self.seed = triplet, config, seed
-        self.scratch = Pool(lambda: np.zeros((n_features, 2), np.float32))  # kernels leave it zeroed
+    def __init__(self, vectors: sp.csr_matrix, config: TreeConfig, seed: int):
+        self.triplet, self.config, self.seed = triplet(vectors), config, seed
+        self.scratch = Pool(lambda: np.zeros((vectors.shape[1], 2), np.float32))  # kernels leave it zeroed
 
     def __call__(self, order: np.ndarray, low: int, sizes: np.ndarray) -> None:
         members, n_left = order[low : low + int(sizes.sum())], int(sizes[: len(sizes) // 2].sum())
@@ -212,10 +209,10 @@ class _Halving:
 
 
 class _KMeans:
-    """Spherical k-means; balanced gives no cluster more than its share."""
+    """Spherical k-means; with ``balanced`` the sizes of clusters are bounded."""
 
-    def __init__(self, triplet: Triplet, n_features: int, config: TreeConfig, seed: int, *, balanced: bool):
-        self.triplet, self.n_features, self.config = triplet, n_features, config
+    def __init__(self, vectors: sp.csr_matrix, config: TreeConfig, seed: int, *, balanced: bool):
+        self.triplet, self.n_features, self.config = triplet(vectors), vectors.shape[1], config
         self.seed, self.balanced = seed, balanced
 
     def __call__(self, members: np.ndarray, count: int, salt: int) -> np.ndarray:

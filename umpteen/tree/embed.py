@@ -1,31 +1,29 @@
-"""Label vectors: what a label looks like, from the texts that carry it, from its name, or both."""
-
-from __future__ import annotations
+"""Label vectors from the texts of a label, from its name, or both."""
 
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import stored
+from umpteen.data.sparse import pointers, stored
 from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 
-_BLOCKS = 16  # more than threads, so that a heavy block does not keep the others waiting
+_BLOCKS = 16  # more than threads, for blocks take different times
 
 
 def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1) -> sp.csr_matrix:
-    """Positive-instance feature aggregation (eq. 4): the normalised sum of the rows that carry each label.
+    """Return the normalised sum of the rows of each label (eq. 4): positive-instance feature aggregation.
 
-    ``keep`` keeps the largest entries of each label only: the vector of a frequent label holds nearly every
-    feature, and its small ones cost time and change the tree very little.
+    If ``keep`` is not 0, only the ``keep`` largest entries of each label are kept. The vector of a frequent label has
+    nearly all features; the small ones cost time and change the tree little.
     """
     labels = Y.T.tocsr()
     member_ptr, members = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
     indptr = X.indptr.astype(np.int64)
-    work = np.concatenate([[0], np.cumsum(np.diff(indptr)[members])])[member_ptr]
+    work = pointers(np.diff(indptr)[members])[member_ptr]
     n_features = X.shape[1]
-    room = np.minimum(np.diff(work), min(keep, n_features) if keep else n_features)
-    start = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+    most = np.minimum(np.diff(work), min(keep, n_features) if keep else n_features)
+    start = pointers(most)
     indices, data = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
     cuts = np.searchsorted(work, np.linspace(0, work[-1], _BLOCKS + 1))
     cuts[0], cuts[-1] = 0, len(member_ptr) - 1
@@ -38,7 +36,7 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
         )  # fmt: skip
 
     written = np.concatenate(run(task, _BLOCKS, threads=threads))
-    ptr = np.concatenate([[0], np.cumsum(written)]).astype(np.int64)
+    ptr = pointers(written)
     if ptr[-1] != start[-1]:
         source = np.arange(ptr[-1]) + np.repeat(start[:-1] - ptr[:-1], written)
         indices, data = indices[source], data[source]
@@ -46,7 +44,7 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
 
 
 def pifa_dense(E: np.ndarray, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Return the same for dense rows: the direction of the sum of the rows that carry each label."""
+    """Return the normalised sum of the dense rows of each label."""
     sums = (Y.T.tocsr() @ E).astype(np.float32)  # (labels, d)
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     sums /= np.where(lengths > 0, lengths, 1.0)
@@ -54,7 +52,7 @@ def pifa_dense(E: np.ndarray, Y: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def both(by_texts: sp.csr_matrix, by_name: sp.csr_matrix) -> sp.csr_matrix:
-    """Put two kinds of label vectors side by side with equal weight."""
+    """Concatenate two kinds of label vectors with equal weight."""
     if by_texts.shape[0] != by_name.shape[0]:
         raise BadInput(f"there are {by_texts.shape[0]} labels but {by_name.shape[0]} label names; pass one each")
     return sp.csr_matrix(sp.hstack([by_texts, by_name]) * np.float32(np.sqrt(0.5)), dtype=np.float32)

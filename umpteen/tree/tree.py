@@ -1,8 +1,7 @@
-"""The label tree: which labels are near each other.
+"""The label tree.
 
-Levels are numbered from the top; the last level is the labels. Nodes of a level are numbered so that the
-children of one parent are contiguous: a chunk is a slice. For the labels that numbering is a permutation,
-``order``: position p of the last level is label ``order[p]``. Knows nothing about features or weights.
+Levels are numbered from the top; the last level is the labels. Nodes of a level are numbered so that the children of
+one parent are contiguous: a chunk is a slice. At the last level, ``order`` maps these numbers to labels.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.sparse import pointers
 from umpteen.errors import BadInput
 
 
@@ -60,30 +60,29 @@ class LabelTree:
 
     @classmethod
     def flat(cls, n_labels: int) -> LabelTree:
-        """Every label under the root: one versus all."""
+        """Return a tree with all labels under the root: one versus all."""
         return cls(np.arange(n_labels, dtype=np.int32), (np.array([0, n_labels], np.int32),))
 
     @classmethod
     def from_groups(cls, groups: Sequence[Sequence[int]]) -> LabelTree:
-        """Two levels from lists of labels."""
+        """Return a tree of two levels from lists of labels."""
         sizes = np.array([len(group) for group in groups])
         if not sizes.any():
             raise BadInput("a label tree needs at least one label, but every group is empty; pass lists of labels")
         order = np.concatenate([np.asarray(group, np.int32) for group in groups if len(group)])
-        inner = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        return cls(order, (np.array([0, len(groups)], np.int32), inner))
+        return cls(order, (np.array([0, len(groups)], np.int32), pointers(sizes).astype(np.int32)))
 
     @classmethod
     def from_parents(cls, label_parent: np.ndarray, *above: np.ndarray) -> LabelTree:
-        """Build from parent arrays, bottom up: ``label_parent[label]`` is a node, ``above[0][node]`` its parent, …
+        """Return a tree from parent arrays, bottom up.
 
-        A hierarchy whose leaves lie at different depths must be padded by the caller.
+        ``label_parent[label]`` is a node, ``above[0][node]`` its parent, and so on. All labels have the same depth.
         """
         chain = [np.asarray(parent) for parent in (label_parent, *above)][::-1]
         n_parents, position, starts = 1, np.zeros(1, np.int64), []
         for parent in [np.zeros(int(chain[0].max(initial=0)) + 1, np.int64), *chain]:
             if len(parent) and (parent.min() < 0 or parent.max() >= n_parents):
-                raise BadInput(f"parents must lie in 0..{n_parents - 1}, but reach {parent.min()}..{parent.max()}")
+                raise BadInput(f"parents must be in 0..{n_parents - 1}, but are in {parent.min()}..{parent.max()}")
             key = position[parent]
             order = np.argsort(key, kind="stable")
             starts.append(np.searchsorted(key[order], np.arange(n_parents + 1)).astype(np.int32))
@@ -99,7 +98,7 @@ class LabelTree:
 
     @property
     def n_levels(self) -> int:
-        """Number of levels, the labels' included."""
+        """Number of levels, including the labels."""
         return len(self.starts)
 
     @cached_property
@@ -109,12 +108,12 @@ class LabelTree:
 
     @cached_property
     def most_children(self) -> tuple[int, ...]:
-        """At each level, how many nodes share a parent at most."""
+        """Maximum number of children of a parent, for each level."""
         return tuple(int(np.diff(start).max(initial=0)) for start in self.starts)
 
     @cached_property
     def parents(self) -> tuple[np.ndarray, ...]:
-        """For each level, the parent of each node."""
+        """Parent of each node, for each level."""
         return tuple(np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start)) for start in self.starts)
 
     @cached_property
@@ -125,14 +124,14 @@ class LabelTree:
         return position
 
     def node_of(self, level: int) -> np.ndarray:
-        """Return, for each label, its ancestor at ``level``."""
+        """Return the ancestor of each label at ``level``."""
         node = self.position
         for upper in range(self.n_levels - 1, level, -1):
             node = self.parents[upper][node]
         return node
 
     def lift(self, Y: sp.csr_matrix, level: int, *, binary: bool = True) -> sp.csr_matrix:
-        """Turn label rows into node rows of ``level`` (eq. 5); without ``binary`` values add up (eq. 6).
+        """Convert rows of labels to rows of nodes of ``level``: binary (eq. 5), or sums of the values (eq. 6).
 
         Examples
         --------
@@ -153,7 +152,7 @@ class LabelTree:
         return lifted
 
     def allowed_nodes(self, allowed: np.ndarray) -> np.ndarray:
-        """Return one byte per node of every level, top first: does a label of ``allowed`` lie under it?"""
+        """Return for every node of all levels, from the top, whether it has an allowed label below it, as uint8."""
         flags = []
         for level in range(self.n_levels):
             flag = np.zeros(self.sizes[level], np.uint8)
@@ -163,7 +162,7 @@ class LabelTree:
 
 
 def relevance(tree: LabelTree, Y: sp.csr_matrix, level: int, *, normalize: bool) -> sp.csr_matrix:
-    """Return the induced relevance of a level's nodes (eq. 6), rows scaled to sum to one if asked."""
+    """Return the induced relevance of the nodes of a level (eq. 6); with ``normalize`` rows sum to one."""
     R = tree.lift(Y, level, binary=False)
     if normalize:
         total = np.asarray(R.sum(axis=1)).ravel()

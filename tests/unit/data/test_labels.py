@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from umpteen.data.labels import Labels, as_targets
+from umpteen.data.labels import Labels
+from umpteen.data.targets import read_targets
 from umpteen.errors import BadInput
 
 
@@ -104,6 +105,11 @@ def test_bad_vocabularies(names, keys, message):
 def test_ids_out_of_range():
     with pytest.raises(BadInput, match="between 0 and 1"):
         Labels(["a", "b"]).names([-1])
+
+
+def as_targets(form: object, names: object = None) -> tuple[sp.csr_matrix, Labels]:
+    Y, targets = read_targets(form, names)
+    return Y, targets.labels
 
 
 @pytest.mark.parametrize(
@@ -211,15 +217,15 @@ def test_targets_in_a_given_vocabulary():
         (np.array([[0.0, -1.0]]), "-1 at row 0, column 1"),
         (np.array([[np.nan, 1.0]]), "NaN at row 0, column 0"),
         ("abc", "one list per row"),
-        ({"a": 1}, "one list per row"),
-        (None, "one list per row"),
+        ({"a": 1}, "in the order of the rows, but is a dict"),
+        (None, "pass a list of labels per row"),
         ([["a"], "b"], "row 1 must be a list"),
         ([["a"], None], "row 1 must be a list"),
         ([["a"], [None]], "row 1 has None"),
         ([["a"], [float("nan")]], "row 1 has nan"),
         ([["a"], [True]], "row 1 has True"),
         ([["a"], [""]], "row 1 has ''"),
-        ([1.5, 2.0], "row 0 must be a list"),
+        ([1.5, 2.0], "text or whole numbers"),
         ([[["a"]]], "text or a whole number"),
     ],
 )
