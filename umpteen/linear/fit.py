@@ -24,10 +24,10 @@ from umpteen.linear.choose import settle
 from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, families, targets_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
+from umpteen.linear.size import are_few, job_bytes
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
 
-_SPARSE_BYTES = 8  # a stored feature: int32 and float32
 _INNER_EPS = 0.3  # inner nodes are trained more exactly: they are few, and their mistakes lose all labels below
 _NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node that no row carries: it ranks last
 
@@ -129,23 +129,18 @@ def _gathered(problem: Problem, groups: list[Group]) -> Level:
 
 def _jobs(problem: Problem, threads: int) -> list[Job]:
     """Cut a level into jobs: one per chunk, or one per sixteen children where chunks are few."""
-    are_many = len(problem.starts) - 1 >= 4 * threads
+    rows, is_split = problem.rows, are_few(len(problem.starts) - 1, threads)
     jobs = []
     for first, last, chunk, n, work in families(problem):
         if n == 0:
             continue
-        step = last - first if are_many else LANES
+        step = LANES if is_split else last - first
         for low in range(first, last, step):
             high = min(low + step, last)
             cost = (work + n) * -(-(high - low) // LANES)
-            jobs.append(Job(low, high, chunk, cost, _bytes_of(problem.rows, n, work, copied=chunk is not None)))
+            held = job_bytes(rows.n_sparse, rows.n_dense, n, work, copied=chunk is not None)
+            jobs.append(Job(low, high, chunk, cost, int(held)))
     return _fit_memory(jobs, problem)
-
-
-def _bytes_of(rows: Rows, n: int, work: int, *, copied: bool) -> int:
-    """Estimate what a job holds: its copy of the rows, a table of weights, the dual variables."""
-    n_features = min(rows.n_sparse, work) + rows.n_dense
-    return (work * _SPARSE_BYTES if copied else 0) + 4 * LANES * (n_features + n)
 
 
 def _fit_memory(jobs: list[Job], problem: Problem) -> list[Job]:

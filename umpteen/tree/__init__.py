@@ -1,6 +1,6 @@
 """Who is near whom: label vectors, clustering, and the tree itself."""
 
-from umpteen.tree.build import FEW_LABELS, build, check_given, network_levels, resolutions, shape
+from umpteen.tree.build import FEW_LABELS, build, check_given, cluster_bytes, network_levels, resolutions, shape
 from umpteen.tree.embed import both, pifa, pifa_dense
 from umpteen.tree.tree import LabelTree, relevance
 
@@ -10,6 +10,7 @@ __all__ = [
     "both",
     "build",
     "check_given",
+    "cluster_bytes",
     "network_levels",
     "pifa",
     "pifa_dense",
