@@ -55,7 +55,7 @@ def section(found: Mapping[str, Rows]) -> str:
         for n_rows in dict.fromkeys(plan[name].n_rows for name in known):
             rows = {name: row for name, row in known.items() if plan[name].n_rows == n_rows}
             title = data if n_rows is None else f"{data}, the first {n_rows:,} texts"
-            parts += [part for part in (f"### {title}", table(rows), shortlists(rows), estimates(rows)) if part]
+            parts += [part for part in (f"### {title}", table(rows), shortlists(rows)) if part]
     return "\n\n".join(parts)
 
 
@@ -82,20 +82,6 @@ def shortlists(rows: Rows) -> str:
     kept = {name: row["shortlist_recall"] for name, row in rows.items() if row.get("shortlist_recall")}
     said = "; ".join(f"{name} {', '.join(f'{share:.1f}' for share in shares)}" for name, shares in kept.items())
     return f"Shortlist recall (%) by level: {said}." if said else ""
-
-
-def estimates(rows: Rows) -> str:
-    """Compare the estimates made before training with the measurements; marked times are left out."""
-    known = [row for row in rows.values() if row.get("gpu_mb") and "expected" in row]
-    pairs = {
-        "training time": [
-            (row["expected"]["seconds"], row["fit_s"]) for row in known if not plot.ran_beside_others(row)
-        ],
-        "GPU memory": [(row["expected"]["gpu_mb"], row.get("gpu_fit_mb") or row["gpu_mb"]) for row in known],
-    }
-    off = {name: max(max(a / b, b / a) for a, b in found) for name, found in pairs.items() if found}
-    said = " and ".join(f"{by:.1f} for {name}" for name, by in off.items())
-    return f"Largest ratio between estimates made before training and measurements: {said}." if said else ""
 
 
 def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[str, Mapping[str, str]]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
 from umpteen.models.estimate import Estimate
-from umpteen.models.gpu_memory import Encoder, footprint, scorers, table_size, vector_width
+from umpteen.neural.size import EncoderSize, NetworkSize
 from umpteen.tree import LabelTree
 
 from .conftest import LINEAR, N_LABELS, Made
@@ -28,9 +27,9 @@ def estimate(recipe: str, X: Any, Y: Any, **settings: Any) -> Estimate:
     return create(recipe, {"threads": 1, **settings}).estimate(X, Y)
 
 
-def size_of(encoder_folder: Path) -> Encoder:
-    facts = json.loads((encoder_folder / "config.json").read_text())
-    return Encoder(facts["num_hidden_layers"], facts["hidden_size"], facts["vocab_size"])
+def network_size(recipe: str, n_labels: int, device: str = "cuda", **settings: Any) -> NetworkSize:
+    config = create(recipe, settings).config
+    return NetworkSize.of(config, n_labels, 0, device)
 
 
 def test_positive_and_in_words(recipe: str, made: Made, rows: sp.csr_matrix) -> None:
@@ -89,9 +88,9 @@ def test_columns_cost_even_if_no_text_has_them() -> None:
     """Measured on one core: 50 s and 1,250 MB for twenty million, 3.9 s and 138 MB for two million."""
     many, fewer = (estimate("xr-linear", *with_columns(n)) for n in (20_000_000, 2_000_000))
     assert 50 / 3 < many.seconds < 50 * 3
-    assert 1_250 / 3 < many.memory_mb < 1_250 * 3
+    assert 1_250 / 1.5 < many.memory_mb < 1_250 * 1.5
     assert 3.9 / 3 < fewer.seconds < 3.9 * 3
-    assert 138 / 3 < fewer.memory_mb < 138 * 3
+    assert 138 / 1.5 < fewer.memory_mb < 138 * 1.5
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: floa
     """Measured on one core for half a million."""
     found = estimate(recipe, *with_columns(500_000))
     assert seconds / 3 < found.seconds < seconds * 3
-    assert memory_mb / 3 < found.memory_mb < memory_mb * 3
+    assert memory_mb / 2 < found.memory_mb < memory_mb * 2
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: floa
         ("xml-cnn", {}),
     ],
 )
-def test_the_width_of_vectors_is_that_of_the_network(
+def test_the_widths_are_those_of_the_network(
     recipe: str, settings: dict[str, Any], made: Made, encoder_folder: Path
 ) -> None:
     settings = settings | {
@@ -125,20 +124,47 @@ def test_the_width_of_vectors_is_that_of_the_network(
         "threads": 1,
     }
     model = create(recipe, settings).fit(made.texts, made.lists)
-    network = model.neural_.net.get()
-    encoder = size_of(encoder_folder)
-    assert vector_width(encoder, model.config_) == network.module.reader.widths[-1]
-    tables = [head.weight for head in network.module.heads]
-    assert table_size(encoder, len(model.labels_), model.config_) == sum(table.numel() for table in tables)
+    network, found = model.neural_.net.get(), network_size(recipe, len(model.labels_), **settings)
+    assert found.text_width == network.module.reader.widths[-1]
+    assert [(n, found.node_width) for n in found.levels[-1:]] == [tuple(network.module.heads[-1].weight.shape)]
+    assert found.levels == network.tree.sizes
 
 
 @pytest.mark.parametrize(("pooling", "n_states"), [("mean", 1), ("mean@6+12", 13)])
-def test_states_that_are_read_at_the_end_are_counted(made: Made, pooling: str, n_states: int) -> None:
-    settings = {"network.pooling": pooling, "network.head": "full", "training.init": "lda", "training.batch_size": 1}
-    config = create("full", settings | {"encoder.name": "some/model"}).config
-    found = footprint(Encoder(12, 384), 1_000_000, 2, config, "cuda")
+def test_states_that_are_read_at_the_end_are_counted(pooling: str, n_states: int) -> None:
+    settings = {"network.pooling": pooling, "training.init": "lda", "training.batch_size": 1, "encoder.name": "a/model"}
+    size = network_size("full", 2, **settings)._replace(encoder=EncoderSize(12, 384))
     weights = 16 * (12 * 12 * 384**2 + 30_522 * 384)
-    assert found - weights == pytest.approx(262_144 * 384 * (4 * n_states + 24), rel=1e-3)
+    found = size.training_bytes(1_000_000, 128) - weights
+    assert found == pytest.approx(262_144 * 384 * (2 * n_states + 24), rel=1e-3)
+
+
+def test_what_makes_a_step_larger() -> None:
+    """Long texts, copies of the weights, float32; gradient checkpointing and small micro-batches make it smaller."""
+
+    def of_step(longest: int = 128, **settings: Any) -> float:
+        dotted = {key.replace("__", "."): value for key, value in settings.items()}
+        return network_size("cascadexml", 10_000, **{"encoder.name": "a/model", **dotted}).training_bytes(
+            1_000, longest
+        )
+
+    usual = of_step()
+    assert of_step(longest=256) > 1.5 * usual
+    assert of_step(encoder__precision="float32") > 1.5 * usual
+    n_weights = 12 * 12 * 768**2 + 30_522 * 768
+    assert of_step(training__swa_start=0.5) - usual > 4 * n_weights
+    assert of_step(training__validation_fraction=0.1) - usual > 4 * n_weights
+    assert of_step(encoder__gradient_checkpointing=True) < 0.6 * usual
+    assert of_step(encoder__batch_tokens=1_024) < 0.6 * usual
+
+
+def test_levels_that_are_trained_one_after_the_other_share_memory() -> None:
+    settings = {"encoder.name": "a/model", "network.few_labels": 0}
+    joint, own, shared = (
+        network_size("lightxml", 50_000, **settings, **{"training.order": order}).training_bytes(1, 128)
+        for order in ("joint", "own-reader", "shared-reader")
+    )
+    assert joint > own > shared
 
 
 # With an encoder
@@ -169,7 +195,7 @@ def test_an_encoder_is_counted_by_its_work(made: Made) -> None:
         on_cpu(made, encoder__max_length=n, training__epochs=(1.0, 4.0), network__levels=(8,)) for n in (40, 100)
     )
     passes = 3 * (1 + 4) + 2 + 1
-    expected = 600 * (100 - 40) * 2 * (12 * 12 * 768**2) * passes / 25e9
+    expected = 600 * (100 - 40) * 2 * (12 * 12 * 768**2) * passes / 5e10
     assert found.seconds - less.seconds == pytest.approx(expected)
     assert alone.seconds < less.seconds
     assert (alone.device, found.device) == ("", "cpu")
@@ -243,9 +269,9 @@ def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path) -> None
 
 @pytest.mark.parametrize("by_row", [10, 1_000])
 @pytest.mark.parametrize("recipe", ["lightxml", "cascadexml"])
-def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int, encoder_folder: Path) -> None:
+def test_the_bytes_of_heads_are_those_of_the_network(recipe: str, by_row: int, encoder_folder: Path) -> None:
     """Weights, gradients and an optimiser's two averages, or weights and one number a row."""
-    from umpteen.neural.encoder import Encoder as Loaded
+    from umpteen.neural.encoder import Encoder
     from umpteen.neural.network import Network
 
     settings = {
@@ -253,12 +279,24 @@ def test_the_bytes_of_scorers_are_those_of_the_network(recipe: str, by_row: int,
         "network.few_labels": 0,
         "network.sparse_update_from": by_row,
         "training.batch_size": 1,
+        "training.swa_start": 1.0,
+        "encoder.name": str(encoder_folder),
+        "encoder.max_length": 16,
     }
-    model = create(recipe, settings | {"encoder.name": str(encoder_folder), "encoder.max_length": 16})
-    encoder = Loaded.load(model.config.encoder)
+    config = create(recipe, settings).config
     tree = LabelTree.from_groups([list(range(i, i + 10)) for i in range(0, N_LABELS, 10)])
-    network = Network(encoder, tree, model.config)
-    tables = [head.weight for head in network.module.heads]
-    each = [16 * table.numel() if table.requires_grad else 4 * table.numel() + 8 * len(table) for table in tables]
-    found = scorers(size_of(encoder_folder), N_LABELS, model.config)
-    assert sum(each) <= found < 2.0 * sum(each) + 50_000  # beside them, what is gathered for a text
+    table = Network(Encoder.load(config.encoder), tree, config).module.heads[-1].weight
+    held = 16 * table.numel() if table.requires_grad else 4 * table.numel()
+    found = network_size(recipe, N_LABELS, **settings).head_bytes(1, 16)
+    assert held <= found < 2.0 * held + 5_000  # beside them, what is gathered for a text
+
+
+def test_a_memory_bound_of_the_solver_counts(made: Made, rows: sp.csr_matrix) -> None:
+    free, bound = (estimate("xr-linear", rows, made.Y, **{"linear.memory_gb": gb}) for gb in (0.0, 1e-5))
+    assert bound.memory_mb < free.memory_mb
+
+
+def test_smaller_thresholds_and_logistic_loss_keep_more_weights(made: Made, rows: sp.csr_matrix) -> None:
+    usual = estimate("xr-linear", rows, made.Y).memory_mb
+    assert estimate("xr-linear", rows, made.Y, **{"linear.threshold": 0.01}).memory_mb > usual
+    assert estimate("xr-linear", rows, made.Y, **{"linear.loss": "logistic"}).memory_mb > usual

@@ -17,6 +17,7 @@ from benchmarks import (
     bars,
     cold_start,
     defaults,
+    estimates,
     install_size,
     jobs,
     many_labels,
@@ -31,6 +32,7 @@ from benchmarks import (
 )
 from umpteen.cli.benchmark import COLUMNS, BenchFailed
 from umpteen.models import create
+from umpteen.models.estimate import Estimate
 from umpteen.models.recipes import member_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -414,12 +416,25 @@ def test_the_pages_show_the_rows_that_were_measured():
         assert path.read_text(encoding="utf-8") == text, f"run benchmarks.neural_page: {path.name} is not up to date"
 
 
-def test_estimates_are_compared_with_what_was_measured():
-    usual = {"gpu_mb": 100.0, "fit_s": 10.0, "expected": {"seconds": 8.0, "gpu_mb": 150.0}}
-    beside = {"gpu_mb": 100.0, "fit_s": 99.0, "at_once": 4, "expected": {"seconds": 8.0, "gpu_mb": 100.0}}
-    said = neural_page.estimates({"full": usual, "lightxml": beside, "xr-linear": {"gpu_mb": None, "fit_s": 1.0}})
-    assert said.endswith("measurements: 1.2 for training time and 1.5 for GPU memory.")
-    assert neural_page.estimates({"xr-linear": {"gpu_mb": None, "fit_s": 1.0}}) == ""
+def test_estimates_are_close_to_what_was_measured(capsys):
+    assert estimates.main() == 0, capsys.readouterr().out
+
+
+def test_estimates_that_are_too_large_or_too_small_are_told():
+    expected = Estimate(1, 1, 1, 1, memory_mb=300.0, seconds=5.0, gpu_mb=100.0)
+    measured = {"memory_mb": 100.0, "gpu_mb": 250.0, "seconds": 50.0}
+    usual = estimates.Row("EURLEX57K", "full", expected, measured | {"gpu_mb": None}, is_alone=False)
+    older = estimates.Row("YSO-Finna-en", "cascadexml-dismec", expected, measured)
+    lines, worst = estimates.compare([usual, older])
+    assert [line[-2:] for line in lines] == [
+        ["3.00", ""], ["0.10", "not alone"], ["3.00", "older code"], ["0.40", "older code"], ["0.10", ""]
+    ]  # fmt: skip
+    assert worst == {"memory_mb": 3.0, "gpu_mb": 1.0, "seconds": 10.0}
+
+
+def test_rows_with_older_code_are_in_the_file():
+    found = neural.read(ROOT / "docs" / "benchmarks-neural.json")
+    assert all(name in found[dataset] for dataset, name, _ in estimates.OLDER)
 
 
 def test_the_page_says_what_shortlists_keep():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
@@ -19,11 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 import umpteen
 from umpteen import store
 from umpteen.cli import app
+from umpteen.cli import terminal as terminal_module
 from umpteen.cli.evaluation import propensity_constants
 from umpteen.cli.options import collect, spell_out
 from umpteen.cli.prediction import typed_texts
@@ -1300,6 +1304,35 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
                 continue
         result = run(*words[1:], stdin=f"{text}\n" if line.startswith("echo") else None)
         assert result.exit_code == 0, (line, result.output)
+
+
+# Progress
+
+
+def test_a_bar_shows_the_time_that_is_left_at_the_measured_speed() -> None:
+    clock = [0.0]
+    with Progress(console=Console(file=io.StringIO()), get_time=lambda: clock[0], auto_refresh=False) as bars:
+        number = bars.add_task("training", total=100)
+        found = []
+        for clock[0], done in ((1.0, 10), (2.0, 20), (12.0, 40), (20.0, 100)):
+            bars.update(number, completed=done)
+            found.append(terminal_module._Times().render(bars.tasks[0]).plain)
+    assert found == ["0:00:01", "0:00:02, 0:00:08 left", "0:00:12, 0:00:22 left", "0:00:20"]
+
+
+def test_lines_say_what_is_left_of_a_long_stage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(terminal_module.time, "monotonic", lambda: clock[0])
+    with Terminal().progress() as progress:
+        for clock[0], done in ((0, 20), (5, 30), (20, 60), (30, 70), (45, 80), (50, 100)):  # 20 were done before
+            progress("training", done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 60 %, about 20.0 s left",
+        "training: 80 %, about 15.0 s left",
+        "training: 50.0 s",
+    ]
 
 
 # Compiling

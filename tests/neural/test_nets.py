@@ -23,6 +23,7 @@ from umpteen.neural import heads
 from umpteen.neural.cascade import Cascade, child_table
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.extremetext import FeatureBag, FeatureRows, WeightedFeatures
+from umpteen.neural.loop import Group, optimise
 from umpteen.neural.network import Network
 from umpteen.neural.readers import Reader
 from umpteen.neural.stable_topk import stable_topk
@@ -341,6 +342,22 @@ def test_the_average_is_that_of_the_last_steps() -> None:
     assert net.weight.item() == pytest.approx(np.mean([30, 40, 50]))
 
 
+def test_every_step_on_a_cpu_is_reported() -> None:
+    """They may be slow, and the remaining time follows from them."""
+    weight, seen = torch.nn.Parameter(torch.ones(2)), []
+
+    def backward(batch: int) -> torch.Tensor:
+        loss = weight.square().sum()
+        loss.backward()
+        return loss.detach()
+
+    optimise(
+        [Group([weight], 0.1)], range(3), backward, n_steps=3, lr=lambda step: 1.0, stage="training",
+        progress=lambda *progress: seen.append(progress),
+    )  # fmt: skip
+    assert seen == [("training", done, 3) for done in range(4)]
+
+
 @pytest.mark.parametrize("recipe", [umpteen.LightXML, umpteen.CascadeXML, umpteen.FullHead, umpteen.XMLCNN])
 def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     recipe: Any, encoder_folder: Path, tmp_path: Path
@@ -360,7 +377,7 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     def stop(stage: str, done: int, total: int) -> None:
         nonlocal seen
         seen += stage == "training the network"
-        if stage == "training the network" and done:
+        if stage == "training the network" and done > 8:
             raise KeyboardInterrupt
 
     def count(stage: str, done: int, total: int) -> None:

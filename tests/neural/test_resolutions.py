@@ -170,7 +170,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
     expected = make().train().embeddings()
 
     def interrupt(stage: str, done: int, total: int) -> None:
-        if stage == "fine-tuning on 20 nodes" and done:
+        if stage == "fine-tuning on 20 nodes" and done == total:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

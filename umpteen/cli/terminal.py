@@ -5,10 +5,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # width of tables if the output is not a terminal
 _PAUSE = 0.05  # minimum seconds between two updates of a bar
+_FIRST_NOTE = 10.0  # seconds until the remaining time of a stage is noted if the output is not a terminal; then doubled
 # Control characters of terminals: C0, DEL, C1, line and paragraph separators, and the marks of bidirectional text.
 # Unpaired surrogates are escaped by the streams.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -76,7 +78,7 @@ class Terminal:
             with self.compiling():
                 yield _Lines(self)
         else:
-            columns = TextColumn("{task.description:24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+            columns = (TextColumn("{task.description:24}"), BarColumn(bar_width=20), TaskProgressColumn(), _Times())
             with Progress(*columns, console=self.err) as bars, on_compile(_CompileBar(bars)):
                 yield _Bars(bars)
 
@@ -115,6 +117,17 @@ class _Bars:
             self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # a stage may be repeated
 
 
+class _Times(ProgressColumn):
+    """The time since a stage began, and what is left at the speed of its steps in the last half minute."""
+
+    max_refresh = 0.5  # seconds
+
+    def render(self, task: Task) -> Text:
+        taken = timedelta(seconds=round(task.finished_time or task.elapsed or 0.0))
+        is_known = not task.finished and task.time_remaining is not None
+        return Text(f"{taken}, {timedelta(seconds=round(task.time_remaining or 0.0))} left" if is_known else str(taken))
+
+
 class _CompileBar:
     """An indeterminate bar while kernels are compiled, whose number is not known."""
 
@@ -130,17 +143,24 @@ class _CompileBar:
 
 
 class _Lines:
-    """One line per finished stage."""
+    """One line per finished stage, and some while a stage takes long: its remaining time at the speed so far."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._started: dict[str, float] = {}
+        self._started: dict[str, tuple[float, int]] = {}
+        self._next_note: dict[str, float] = {}
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        begun = self._started.setdefault(stage, time.monotonic())
+        begun, before = self._started.setdefault(stage, (time.monotonic(), done))
+        seconds = time.monotonic() - begun
         if done >= total:
             del self._started[stage]
-            self._terminal.note(f"{stage}: {duration(time.monotonic() - begun)}")
+            self._next_note.pop(stage, None)
+            self._terminal.note(f"{stage}: {duration(seconds)}")
+        elif done > before and seconds >= self._next_note.setdefault(stage, _FIRST_NOTE):
+            self._next_note[stage] = 2.0 * seconds
+            left = seconds * (total - done) / (done - before)
+            self._terminal.note(f"{stage}: {100 * done // total} %, about {duration(left)} left")
 
 
 def printable(text: str, keep: str = "") -> str:

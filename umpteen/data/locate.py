@@ -1,8 +1,11 @@
 """Locate an encoder: a folder, a name on the model hub, or the alias ``minilm``."""
 
 import importlib.util
+import json
 import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from umpteen.errors import BadInput
 
@@ -25,6 +28,15 @@ def locate(name: str) -> str | Path:
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
         raise BadInput(f"the encoder '{name}' is neither a folder nor a name on the hub; check the path")
     return name
+
+
+def read_encoder_config(name: str) -> dict[str, Any]:
+    """Return what is in the config.json of an encoder; nothing if it is not on this machine or is damaged."""
+    folder = locate(name)
+    if isinstance(folder, Path):
+        with suppress(OSError, ValueError):
+            return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {}
 
 
 def download(name: str) -> Path:

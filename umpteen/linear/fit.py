@@ -21,10 +21,10 @@ from umpteen.linear.choose import settle
 from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, chunks_of, targets_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
+from umpteen.linear.size import are_few, job_bytes
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree
 
-_SPARSE_BYTES = 8  # of a stored feature: int32 and float32
 _INNER_EPS = 0.3  # factor of eps above the labels: these nodes are few, and errors affect all labels below
 _NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node without positive rows, which ranks last
 
@@ -126,24 +126,19 @@ def _gathered(problem: Problem, groups: list[Group]) -> Level:
 
 def _jobs(problem: Problem, threads: int) -> list[Job]:
     """Split a level into jobs: one per chunk, or one per sixteen children if there are few chunks."""
-    are_many = len(problem.starts) - 1 >= 4 * threads
+    rows, is_split = problem.rows, are_few(len(problem.starts) - 1, threads)
     jobs = []
     for first, last, chunk, n, work in chunks_of(problem):
         if n == 0:
             continue
-        step = last - first if are_many else LANES
+        step = LANES if is_split else last - first
         for low in range(first, last, step):
             high = min(low + step, last)
             cost = (work + n) * -(-(high - low) // LANES)
-            jobs.append(Job(low, high, chunk, cost, _bytes_of(problem.rows, n, work, copied=chunk is not None)))
+            held = job_bytes(rows.n_sparse, rows.n_dense, n, work, copied=chunk is not None)
+            jobs.append(Job(low, high, chunk, cost, int(held)))
     _check_memory(jobs, problem.config.memory_gb)
     return jobs
-
-
-def _bytes_of(rows: Rows, n: int, work: int, *, copied: bool) -> int:
-    """Estimate the memory of a job: its copy of the rows, the table of weights and the dual variables."""
-    n_features = min(rows.n_sparse, work) + rows.n_dense
-    return (work * _SPARSE_BYTES if copied else 0) + 4 * LANES * (n_features + n)
 
 
 def _check_memory(jobs: list[Job], memory_gb: float) -> None:

@@ -130,9 +130,11 @@ def optimise(
             optimiser.step()
         optimiser.zero_grad(set_to_none=False)  # gradients keep their place, which a recorded step relies on
         done += 1
-        if done % _LOOK_EVERY == 0 or done == n_steps:
+        is_looked_at = done % _LOOK_EVERY == 0 or done == n_steps
+        if is_looked_at:
             _check_loss(total)
             total = None
+        if is_looked_at or not on_gpu:  # a GPU is still busy with steps that were not waited for
             progress(stage, done, n_steps)
         if after is not None and after(done):
             break

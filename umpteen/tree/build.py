@@ -21,6 +21,8 @@ from umpteen.kernels import LANES, lazy
 from umpteen.tree.tree import LabelTree
 
 _SAMPLE = 8_192  # labels that determine the two centres of a halving
+_VECTOR_BYTES = 24  # of an entry of a label vector: the entry, its new position, and a copy
+_LABEL_BYTES = 50  # of a label in a tree and the matrices that go with it
 FEW_LABELS = 5_000  # up to which the kind auto is one versus all
 
 # splitter(members, count, salt): reorder members into ``count`` parts and return their sizes; ``salt`` is for the seed.
@@ -92,6 +94,12 @@ def network_levels(n_labels: int, config: NetworkConfig) -> tuple[int, ...]:
     exact = (n_labels / config.branching**above for above in range(depth - 1, 0, -1))
     sizes = dict.fromkeys(2 ** round(math.log2(size)) for size in exact if size > 2)
     return (*(size for size in sizes if size < n_labels), n_labels)
+
+
+def cluster_bytes(n_kept: float, n_features: int, n_labels: int, config: TreeConfig, threads: int) -> float:
+    """Return what clustering holds: ``n_kept`` entries of label vectors, the tree, and what k-means compares."""
+    k = config.branching if config.kind in ("kmeans", "unbalanced") else 2
+    return _VECTOR_BYTES * n_kept + n_labels * (_LABEL_BYTES + 4 * k) + threads * n_features * 4 * k
 
 
 def check_given(config: TreeConfig, given: LabelTree | None, n_labels: int) -> None:

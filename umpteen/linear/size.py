@@ -1,0 +1,79 @@
+"""How much memory and work the training of a tree of linear classifiers takes, from sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from umpteen.config import ModelConfig
+from umpteen.data.size import DataSize
+from umpteen.kernels import LANES
+from umpteen.linear.choose import negatives_for
+from umpteen.tree import shape
+
+_NONZERO_BYTES = 8  # int32 and float32
+_WEIGHT_BYTES = 25  # of a trained weight: 9 as a job returns it, 12 in its level, 4 while arrays are joined
+_PACKED_BYTES = 3  # of a weight in a tree that is finished
+_LARGEST = 2.0  # rows of the largest chunk, as a multiple of the mean
+_KEPT = 1.1  # weights that a node keeps for each row that has it, times the threshold: 0.5 to 2.2 on eight datasets
+LOGISTIC = 2.5  # how many times as many weights the logistic loss keeps, and how much longer it takes
+_LEAST = 0.001  # threshold below which hardly more weights are kept
+
+
+class TreeSize(NamedTuple):
+    """What training one tree takes."""
+
+    job_bytes: float  # of the jobs that run at the same time
+    n_weights: float
+    n_visits: float  # of a row for sixteen labels, if every row of every chunk is visited once
+
+    @classmethod
+    def of(cls, data: DataSize, n_dense: int, config: ModelConfig, threads: int) -> TreeSize:
+        """Add up the levels of a tree over rows with ``n_dense`` dense columns beside the sparse ones."""
+        kept = _KEPT * (LOGISTIC if config.linear.loss == "logistic" else 1.0) / max(config.linear.threshold, _LEAST)
+        held = n_weights = n_visits = 0.0
+        for n_parents, n_nodes, visited, positives in _levels(data, config):
+            n_groups = -(-n_nodes // (n_parents * LANES))
+            per_copy = n_groups if are_few(n_parents, threads) else 1  # jobs that share a copy of their rows
+            n_jobs = min(threads, n_parents * per_copy)
+            mean = data.n_rows * visited / n_parents
+            n_rows = min(_LARGEST * mean, data.n_rows)
+            table = job_bytes(data.n_features, n_dense, n_rows, n_rows * data.per_row)
+            copy = 0.0 if n_parents == 1 else _NONZERO_BYTES * data.per_row * n_rows
+            held = max(held, n_jobs * table + -(-n_jobs // per_copy) * copy)
+            wanted, most = kept * positives, min(data.n_features, mean * data.per_row)
+            n_weights += n_nodes * (wanted * most / max(wanted + most, 1e-9) + n_dense)
+            n_visits += data.n_rows * visited * n_groups
+        return cls(min(held, config.linear.memory_gb * 1e9 or held), n_weights, n_visits)
+
+    def training_bytes(self, n_trees: int) -> float:
+        """Return the peak of training so many trees one after the other, beside the rows."""
+        return self.job_bytes + self.n_weights * (_WEIGHT_BYTES + _PACKED_BYTES * (n_trees - 1))
+
+
+def job_bytes(n_sparse: int, n_dense: int, n_rows: float, n_nonzeros: float, *, copied: bool = False) -> float:
+    """Return what a job holds: a table of weights, the dual variables, and a copy of its rows if it is its own."""
+    n_features = min(n_sparse, n_nonzeros) + n_dense
+    return 4 * LANES * (n_features + n_rows) + (n_nonzeros * _NONZERO_BYTES if copied else 0)
+
+
+def are_few(n_chunks: int, threads: int) -> bool:
+    """Return whether there are so few chunks that sixteen children are a job each."""
+    return n_chunks < 4 * threads
+
+
+def _levels(data: DataSize, config: ModelConfig) -> Iterator[tuple[int, int, float, float]]:
+    """Yield for each level: parents, nodes, parents whose children a row trains, and rows of a node on average."""
+    n_parents, visited, counts = 1, 1.0, shape(data.n_labels, config.tree)
+    for children in counts:
+        n_nodes = n_parents * children
+        carried = min(data.labels_per_row, n_nodes)
+        yield n_parents, n_nodes, visited, data.n_rows * carried / n_nodes
+        n_parents, visited = n_nodes, carried
+    negatives, beam = config.linear.negatives, config.search.beam
+    if negatives == "auto":
+        negatives, beam = negatives_for(visited, beam)
+    if counts and "man" in negatives:
+        visited = max(visited, min(config.linear.negatives_beam or beam, n_parents))
+    n_labels = max(data.n_labels, 1)
+    yield n_parents, n_labels, visited, data.n_rows * data.labels_per_row / n_labels
