@@ -402,6 +402,25 @@ class NeuralConfig(ModelConfig):
         """Whether the classifiers of a network read whitened vectors."""
         return self.training.init == "lda" and self.network.reader == "layers" and not self.is_recursive
 
+    def has_full_head(self, n_labels: int) -> bool:
+        """Return whether the classifiers of the labels are trained in blocks, without an optimiser."""
+        if self.network.head != "auto":
+            return self.network.head == "full"
+        return self.training.loss == "bce" and n_labels > self.network.max_nodes
+
+    def trains_labels(self, n_labels: int) -> bool:
+        """Return whether coarse-to-fine training ends with the labels, not with clusters of them."""
+        network = self.network
+        if network.labels_per_cluster > 1 and not network.levels:
+            return False
+        return n_labels <= network.max_nodes or self.has_full_head(n_labels)
+
+    def with_features(self, n_labels: int) -> NeuralConfig:
+        """Replace ``features`` = auto."""
+        if self.features != "auto":
+            return self
+        return replace(self, features="tfidf" if self.trains_labels(n_labels) else "both")
+
     def updates_rows(self, level: int, n_nodes: int) -> bool:
         """Return whether a level uses sparse updates: of the scored rows only, without an optimiser."""
         network = self.network

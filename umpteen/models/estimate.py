@@ -73,9 +73,10 @@ class Estimate:
         data = DataSize.of(X, Y, config.tfidf)
         check_rows_match(X, Y)
         network = None
-        if isinstance(config, NeuralConfig) and not (config.is_recursive and config.features == "tfidf"):
-            config = config if config.is_recursive else with_init(config, Y)
+        if isinstance(config, NeuralConfig):
+            config = with_init(config, Y).with_features(data.n_labels)
             network = _network_size(config, data)
+            config = network.config
             if not (has_ranker(config) or config.network.reads == "features" or uses_words(config, data.n_labels)):
                 data = data._replace(n_features=0, n_nonzeros=0)
         parts = [_reading(data, config), _trees(data, config, network), *([_network(data, network)] if network else [])]
@@ -105,7 +106,7 @@ def _reading(data: DataSize, config: ModelConfig) -> _Part:
 def _trees(data: DataSize, config: ModelConfig, network: NetworkSize | None) -> _Part:
     """Return what it takes to cluster the labels and to train linear classifiers."""
     threads, is_ranked = n_threads(config.threads), has_ranker(config)
-    n_dense = network.text_width if network and is_ranked else 0
+    n_dense = network.ranker_width if network and is_ranked else 0
     n_kept = data.count_entries(config.tree.max_features) + data.n_labels * n_dense  # of label vectors
     clusters = network.levels[:-1] if network and not is_ranked else shape(data.n_labels, config.tree)
     seconds = n_bytes = 0.0
@@ -138,8 +139,10 @@ def _network(data: DataSize, size: NetworkSize) -> _Part:
 
 
 def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
-    from umpteen.neural.size import NetworkSize  # for networks only
+    from umpteen.neural.size import NetworkSize, encoder_width  # for networks only
 
+    tokens = data.token_counts(0 if config.network.reads == "features" else config.encoder.max_tokens)
+    config = config.with_schedule(data.n_rows, float(tokens.mean()) if len(tokens) else 0.0, encoder_width(config))
     return NetworkSize.of(config, data.n_labels, data.n_features, _device(config))
 
 

@@ -109,7 +109,7 @@ class XRTransformer(EncodedModel):
             config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
-            config = _with_features(config, run)
+            config = config.with_features(matrix.shape[1])
             ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
             in_background = ranking.begin() if _has_own_processor(encoder) and checkpoint is None else None
             run.train()
@@ -301,13 +301,6 @@ class _Ranking:
 def _has_own_processor(encoder: Any) -> bool:
     """Return whether the encoder leaves the CPU free for other work."""
     return encoder.device.type != "cpu"
-
-
-def _with_features(config: NeuralConfig, run: Finetuning) -> NeuralConfig:
-    """Replace ``features`` = auto."""
-    if config.features != "auto":
-        return config
-    return replace(config, features="tfidf" if run.trains_labels else "both")
 
 
 def _ranker_rows(words: sp.csr_matrix | None, E: np.ndarray | None, config: NeuralConfig) -> Rows:

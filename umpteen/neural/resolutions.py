@@ -102,7 +102,7 @@ class Finetuning:
     @property
     def trains_labels(self) -> bool:
         """Whether the finest resolution is the labels."""
-        return trains_labels(self.config, self.tree.n_labels)
+        return self.config.trains_labels(self.tree.n_labels)
 
     def _levels(self) -> list[int]:
         """Return the levels to train: all of clusters, and perhaps the labels."""
@@ -113,7 +113,7 @@ class Finetuning:
 
     def _level(self, number: int) -> Level:
         is_labels = number == self.tree.n_levels - 1
-        if is_labels and has_full_head(self.config, self.tree.n_labels):
+        if is_labels and self.config.has_full_head(self.tree.n_labels):
             whitens = self._init(number) == "lda"
             return FullLevel(self.encoder, self.tree.n_labels, self.config, number, whitens=whitens)
         return DenseLevel(self.encoder, self.tree.parents[number], self.config, number)
@@ -228,20 +228,6 @@ class Finetuning:
         del arrays["report"]
         level.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
         return level
-
-
-def trains_labels(config: NeuralConfig, n_labels: int) -> bool:
-    """Return whether fine-tuning ends with the labels, not with clusters of them."""
-    network = config.network
-    if network.labels_per_cluster > 1 and not network.levels:
-        return False
-    return n_labels <= network.max_nodes or has_full_head(config, n_labels)
-
-
-def has_full_head(config: NeuralConfig, n_labels: int) -> bool:
-    """Return whether the classifiers of the labels are trained in blocks, without an optimiser."""
-    head, is_logistic = config.network.head, config.training.loss == "bce"
-    return head == "full" or (head == "auto" and is_logistic and n_labels > config.network.max_nodes)
 
 
 def _discriminants(vectors: torch.Tensor, R: sp.csr_matrix) -> tuple[torch.Tensor, torch.Tensor]:

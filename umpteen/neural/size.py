@@ -45,6 +45,11 @@ class EncoderSize(NamedTuple):
             return cls()
 
 
+def encoder_width(config: NeuralConfig) -> int:
+    """Return the hidden size of the encoder that settings name, or of the embeddings of features."""
+    return config.network.hidden if config.network.reads == "features" else EncoderSize.of(config.encoder.name).width
+
+
 class NetworkSize(NamedTuple):
     """A network: an encoder or what reads its words, and classifiers for the nodes of each level."""
 
@@ -61,11 +66,18 @@ class NetworkSize(NamedTuple):
         net, is_bag = config.network, config.network.reads == "features"
         encoder = EncoderSize(0, net.hidden, n_features) if is_bag else EncoderSize.of(config.encoder.name)
         levels = (resolutions if config.is_recursive else network_levels)(max(n_labels, 2), net)
+        if config.is_recursive and config.trains_labels(n_labels) and levels[-1] < n_labels:
+            levels = (*levels, n_labels)
         widths = {"lstm": 2 * net.hidden, "cnn": net.bottleneck or net.hidden, "bag": net.hidden}
         last = (config.encoder.pooling if config.is_recursive else net.pooling).split(",")[-1].strip()
         side_by_side = min(5, encoder.layers + 1) if last == "last5" else last.count("+") + 1
         width = widths.get(net.reader, encoder.width * side_by_side)
         return cls(config, encoder, device, levels, width, net.bottleneck_at(len(levels) - 1, len(levels)) or width)
+
+    @property
+    def ranker_width(self) -> int:
+        """Dense columns that a ranker sees beside tf-idf."""
+        return 0 if self.config.is_recursive and self.config.features == "tfidf" else self.text_width
 
     @property
     def n_met(self) -> float:
@@ -89,8 +101,21 @@ class NetworkSize(NamedTuple):
         """Return the operations of training: two for each weight that a token or a text meets."""
         n_scored = sum(self.count_scored(level) for level in range(len(self.levels))) / len(self.epochs)
         read, scored = self.n_met * n_tokens, self.node_width * n_scored * n_texts
-        n_passes = len(self.epochs) + 1 if self.config.is_recursive else self.config.ranker + self.config.whitens
-        return 2.0 * (_BACKWARD * sum(self.epochs) * (read + scored) + n_passes * read)
+        return 2.0 * (_BACKWARD * sum(self.epochs) * (read + scored) + self.n_passes * read)
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the texts in which nothing is trained."""
+        if not self.config.is_recursive:
+            return self.config.ranker + self.config.whitens
+        return len(self.levels) * self._uses_newton + (self.config.features != "tfidf")
+
+    @property
+    def _uses_newton(self) -> bool:
+        """Whether classifiers are initialised with the solution of the linear problem."""
+        training = self.config.training
+        is_newton = training.init == "newton" or (training.init == "auto" and training.loss != "bce")
+        return self.config.is_recursive and is_newton
 
     # Bytes on the device
 
@@ -126,7 +151,9 @@ class NetworkSize(NamedTuple):
         """Return the weights of a level with what trains them, and the scores of a batch."""
         net, size, width = self.config.network, self.levels[level], self.node_width
         each, gathered = self._weight_bytes, 0
-        if net.head == "full":
+        is_labels = level == len(self.levels) - 1
+        is_full = net.head == "full" and not self.config.is_recursive
+        if is_full or (is_labels and self.config.has_full_head(size)):
             each = 2.0
         elif net.reader == "lstm":
             gathered = longest + width  # a node attends to every token
@@ -151,7 +178,7 @@ class NetworkSize(NamedTuple):
 
     def _solver_bytes(self, n_texts: int) -> float:
         """Return what Newton's method holds: all vectors twice, and scores of a node's children for all texts."""
-        if not self.config.is_recursive or self.config.training.init == "random":
+        if not self._uses_newton:
             return 0.0
         most = max(-(-size // above) for above, size in zip((1, *self.levels), self.levels, strict=False))
         return n_texts * (8.0 * self.text_width + 1.5 * _SCORE_BYTES * min(most, LABELS_SOLVED_AT_ONCE))
