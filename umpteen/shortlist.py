@@ -28,6 +28,11 @@ class TopK:
     label_names
         Name of each label number, for ``names``.
 
+    Attributes
+    ----------
+    probabilities
+        (n, k) probabilities if the model is calibrated, otherwise None.
+
     Examples
     --------
     >>> top = TopK([[2, 0], [1, -1]], [[0.9, 0.4], [0.7, 0.0]], label_names=["art", "law", "tax"])
@@ -41,12 +46,13 @@ class TopK:
     [[2, 0]]
     """
 
-    __slots__ = ("label_names", "labels", "scores")
+    __slots__ = ("label_names", "labels", "probabilities", "scores")
 
     def __init__(self, labels: Any, scores: Any, label_names: Sequence[str] | None = None):
         self.labels: np.ndarray = np.ascontiguousarray(labels, dtype=np.int32)  # (n, k)
         self.scores: np.ndarray = np.ascontiguousarray(scores, dtype=np.float32)  # (n, k)
         self.label_names = label_names
+        self.probabilities: np.ndarray | None = None  # (n, k), from a calibrated model
         if self.labels.ndim != 2 or self.labels.shape != self.scores.shape:
             raise BadInput(
                 "labels and scores must be two tables of one shape (texts, k), "
@@ -107,7 +113,7 @@ class TopK:
 
     def first(self, k: int) -> TopK:
         """Return the first k labels of each text."""
-        return self if self.k <= k else TopK(self.labels[:, :k], self.scores[:, :k], self.label_names)
+        return self if self.k <= k else self._part((slice(None), slice(k)))
 
     def continued(self, more: TopK) -> TopK:
         """Append the labels of ``more`` that are not among these, up to the number of labels in ``more``.
@@ -155,7 +161,13 @@ class TopK:
         if isinstance(rows, (int, np.integer)):
             filled = self.labels[rows] >= 0
             return self.labels[rows][filled], self.scores[rows][filled]
-        return TopK(self.labels[rows], self.scores[rows], self.label_names)
+        return self._part(rows)
+
+    def _part(self, where: Any) -> TopK:
+        """Return the entries at an index of both tables."""
+        part = TopK(self.labels[where], self.scores[where], self.label_names)
+        part.probabilities = None if self.probabilities is None else self.probabilities[where]
+        return part
 
     def __repr__(self) -> str:
         lines = [f"TopK({len(self)} {'text' if len(self) == 1 else 'texts'}, k={self.k})"]

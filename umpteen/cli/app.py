@@ -70,6 +70,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random number generators.")]
 Threads = Annotated[int | None, typer.Option(help="Number of threads; 0 means all cores.", min=0)]
+Split = Annotated[str, typer.Option(metavar="NAME", help="Split of the data.")]
 Rows = Annotated[int | None, typer.Option(help="Use the first rows only.", min=1)]
 Encoder = Annotated[
     str | None,
@@ -150,8 +151,13 @@ def train(
 def predict(
     model: ModelFolder,
     source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
-    k: Annotated[int, typer.Option("-k", help="Maximum number of labels per text.", min=1)] = 5,
-    threshold: Annotated[float | None, typer.Option(help="Minimum score of the labels to print.")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", help="Number of labels per text. Default: those that reach the threshold.", min=1),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Minimum probability of a label, instead of the model's threshold.")
+    ] = None,
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
@@ -207,6 +213,33 @@ def info(
     from umpteen.cli.inspection import info as run
 
     run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
+
+
+@app.command()
+def calibrate(model: ModelFolder, data: Data, split: Split = "test", rows: Rows = None, quiet: Quiet = False) -> None:
+    """Fit probabilities and the threshold of a model on labelled texts, and store them in its folder."""
+    from umpteen.cli.decision import calibrate as run
+    from umpteen.cli.options import data_path
+
+    run(model, data_path(data), split, rows, terminal=_terminal(quiet))
+
+
+@app.command()
+def tune(
+    model: ModelFolder,
+    data: Data,
+    goal: Annotated[
+        str, typer.Option("--for", metavar="GOAL", help="f1, f1@K, precision=P, recall=R or labels=N.")
+    ] = "f1",
+    split: Split = "test",
+    rows: Rows = None,
+    quiet: Quiet = False,
+) -> None:
+    """Choose which labels predict returns, by a goal on labelled texts, and store it in the model's folder."""
+    from umpteen.cli.decision import tune as run
+    from umpteen.cli.options import data_path
+
+    run(model, data_path(data), goal, split, rows, terminal=_terminal(quiet))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from umpteen.cli.terminal import Terminal, json_line, printable
 from umpteen.data import Labels, read, stream_texts
@@ -17,7 +17,9 @@ from umpteen.data.lines import arriving_lines
 from umpteen.data.tables import is_json_row, json_rows
 from umpteen.data.xmc import NO_TEXTS, load_npz
 from umpteen.errors import BadInput, nearest
+from umpteen.metrics import ABOVE_THRESHOLD
 
+_USUAL_K = 5  # labels of a model that is not calibrated
 _BLOCK = 4096  # maximum number of texts predicted at a time
 _SHOWN = 60  # characters of a text shown in a terminal
 _FEATURE_FILES = (".npz", ".svm", ".svmlight", ".libsvm")
@@ -29,7 +31,7 @@ def predict(
     model: Any,
     source: str,
     *,
-    k: int,
+    k: int | None,
     terminal: Terminal,
     threshold: float | None = None,
     as_json: bool = False,
@@ -39,25 +41,35 @@ def predict(
 ) -> None:
     """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
 
-    Labels with a score below ``threshold`` are not printed.
+    Without ``k``, the labels that reach ``threshold``, or the model's own threshold if it is calibrated.
     """
     if threshold is not None and not math.isfinite(threshold):
-        raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
+        raise BadInput(f"--threshold takes a number, but got {threshold}; probabilities lie between 0 and 1")
+    k, least = _decision(model, k, threshold)
     options = {"beam": beam, "threads": threads}
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
-    labels, least = model.labels_, -math.inf if threshold is None else threshold
-    line = _json_line if as_json else _readable_line
+    labels, line = model.labels_, _json_line if as_json else _readable_line
     n_rows, begun = 0, time.perf_counter()
     for shown, X in (text_blocks if model.takes_texts else feature_blocks)(model, source):
         top = model.topk(X, k, **options)
-        answers = zip(shown, top.labels.tolist(), top.scores.tolist(), strict=True)
+        probabilities = [None] * len(shown) if top.probabilities is None else top.probabilities.tolist()
+        answers = zip(shown, top.labels.tolist(), top.scores.tolist(), probabilities, strict=True)
         sys.stdout.write("".join(line(text, _named(labels, *found, least)) for text, *found in answers))
         sys.stdout.flush()
         n_rows += len(shown)
     seconds = time.perf_counter() - begun
     if source != "-":
         terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
+
+
+def _decision(model: Any, k: int | None, threshold: float | None) -> tuple[int, float]:
+    """Return how many labels are printed at most, and the lowest score of those that are."""
+    if k is None and threshold is None and model.calibration_ is None:
+        return _USUAL_K, -math.inf
+    least = -math.inf if k is not None and threshold is None else model.score_at(threshold)
+    limit = None if model.calibration_ is None else model.calibration_.limit
+    return k or limit or min(len(model.labels_), ABOVE_THRESHOLD), least
 
 
 def text_blocks(model: Any, source: str) -> Iterator[Block]:
@@ -128,23 +140,41 @@ def _read_features(source: str, n_features: int) -> Any:
     return dataset.X
 
 
-Named = list[tuple[str, int, str, float]]  # name, id, key, score
+class Named(NamedTuple):
+    """A label of a text."""
+
+    label: str
+    id: int
+    key: str
+    score: float
+    probability: float | None
 
 
-def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float], least: float) -> Named:
-    kept = [(i, score) for i, score in zip(ids, scores, strict=True) if i >= 0 and score >= least]
-    found = [i for i, _ in kept]
-    return list(zip(labels.names(found), found, labels.keys(found), (score for _, score in kept), strict=True))
+def _named(
+    labels: Labels, ids: Sequence[int], scores: Sequence[float], probabilities: Sequence[float] | None, least: float
+) -> list[Named]:
+    places = [place for place, (i, score) in enumerate(zip(ids, scores, strict=True)) if i >= 0 and score >= least]
+    found = [ids[place] for place in places]
+    return [
+        Named(name, i, key, scores[place], None if probabilities is None else probabilities[place])
+        for place, i, name, key in zip(places, found, labels.names(found), labels.keys(found), strict=True)
+    ]
 
 
-def _json_line(text: str, answers: Named) -> str:
-    found = [{"label": name, "id": i, "key": key, "score": score} for name, i, key, score in answers]
-    return json_line({"labels": found})
+def _json_line(text: str, answers: list[Named]) -> str:
+    return json_line({"labels": [_without_none(answer) for answer in answers]})
 
 
-def _readable_line(text: str, answers: Named) -> str:
+def _without_none(answer: Named) -> dict[str, Any]:
+    return {name: value for name, value in answer._asdict().items() if value is not None}
+
+
+def _readable_line(text: str, answers: list[Named]) -> str:
     text = " ".join(text.split())
     if sys.stdout.isatty() and len(text) > _SHOWN:
         text = text[: _SHOWN - 1] + "…"
-    named = [f"{printable(name)} ({score:.3f})" for name, _, _, score in answers]
+    named = [
+        f"{printable(answer.label)} ({answer.score if answer.probability is None else answer.probability:.3f})"
+        for answer in answers
+    ]
     return "\t".join([printable(text), *named]) + "\n"

@@ -3,7 +3,16 @@
 from typing import Any
 
 from umpteen.config.checked import describe, difference, from_dict, to_dict, update
-from umpteen.config.linear import LinearConfig, ModelConfig, SearchConfig, StoreConfig, TfidfConfig, TreeConfig
+from umpteen.config.linear import (
+    UNCALIBRATED_THRESHOLD,
+    CalibrationConfig,
+    LinearConfig,
+    ModelConfig,
+    SearchConfig,
+    StoreConfig,
+    TfidfConfig,
+    TreeConfig,
+)
 from umpteen.config.neural import (
     FEW_TEXTS,
     FEWER_IN_TRAINING,
@@ -29,6 +38,8 @@ __all__ = [
     "MOST_HELD_OUT",
     "READERS",
     "TOKENS_AT_ONCE",
+    "UNCALIBRATED_THRESHOLD",
+    "CalibrationConfig",
     "EncoderConfig",
     "LinearConfig",
     "ModelConfig",

@@ -12,6 +12,10 @@ def has_ranker(config: Any) -> bool:
     return getattr(config, "ranker", True) or config.is_recursive
 
 
+UNCALIBRATED_THRESHOLD = 0.3
+MOST_CALIBRATION_ROWS = 1_000
+_FEWEST_ROWS = 500  # with fewer training rows none are held out
+
 _RANKER = When("there is a ranker", has_ranker)
 _ROWS = When("feature rows are read", lambda c: has_ranker(c) or c.network.reads == "features")
 _WORDS = When("labels are clustered or ranked", lambda c: has_ranker(c) or c.network.head == "tree")
@@ -126,7 +130,12 @@ class SearchConfig(Checked):
         choices=("auto", "same", "l3-hinge", "l2-hinge", "l1-hinge", "l4-hinge", "sigmoid", "identity"),
         when=_RANKER,
     )
-    threshold: float = option(0.3, "minimum score of a label in predict", low=0.0)
+    threshold: float | None = option(
+        None,
+        "minimum probability of a label in predict, or minimum score if the model is not calibrated; none: the "
+        f"threshold that was fitted with the probabilities, or {UNCALIBRATED_THRESHOLD} without",
+        low=0.0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,6 +144,30 @@ class SearchConfig(Checked):
                 f"post 'identity' gives raw margins, which cannot be factors of leaf_post {self.leaf_post!r}; "
                 "set leaf_post to 'same' too, or choose another post"
             )
+
+
+@dataclass(frozen=True)
+class CalibrationConfig(Checked):
+    """Probabilities and the threshold of predict."""
+
+    rows: int = option(
+        MOST_CALIBRATION_ROWS,
+        "maximum number of training rows held out to fit probabilities and the threshold of predict; 2 % of the rows "
+        "if these are fewer, but at least 200 or 10 %. 0: none, and scores are no probabilities",
+        low=0,
+    )
+
+    def count(self, n_rows: int) -> int:
+        """Return how many of the training rows are held out.
+
+        Examples
+        --------
+        >>> [CalibrationConfig().count(n) for n in (499, 600, 3_000, 50_000, 10**7)]
+        [0, 60, 200, 1000, 1000]
+        """
+        if n_rows < _FEWEST_ROWS:
+            return 0
+        return min(max(n_rows // 50, min(n_rows // 10, 200)), self.rows)
 
 
 @dataclass(frozen=True)
@@ -163,6 +196,7 @@ class ModelConfig(Checked):
     tree: TreeConfig = field(default_factory=TreeConfig, metadata={"when": _WORDS})
     linear: LinearConfig = field(default_factory=LinearConfig, metadata={"when": _RANKER})
     search: SearchConfig = field(default_factory=SearchConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 
     @property

@@ -36,6 +36,7 @@ from umpteen.models.sklearn import Contract
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
 
+_CALIBRATION_SEED = 1  # keeps this random split apart from others of the same seed
 _ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
 
 
@@ -123,9 +124,18 @@ class Model(Contract, Predictor):
         run = None if checkpoint is None else begin_run([self.config], checkpoint)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
-        self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
+        X = readable(X)
+        kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
+        parts = self._trained(*kept, targets, tree, progress, run)
+        self._take(parts)
+        if held_out is not None:
+            self.calibrate(*held_out)
         self._checkpoint = run
         return self
+
+    def _n_held_out(self, matrix: sp.csr_matrix) -> int:
+        """Return how many training rows are held out to calibrate the model."""
+        return self.config.calibration.count(matrix.shape[0])
 
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
@@ -186,14 +196,14 @@ class Model(Contract, Predictor):
             beam = beam or self._usual_beam
         top = self._ranked(rows, k, beam, wanted, workers)
         top.label_names = self.targets_.names
-        return top
+        return self._with_probabilities(top)
 
     @property
     def _usual_beam(self) -> int:
         return self.config_.search.beam
 
     @property
-    def _threshold(self) -> float:
+    def _given_threshold(self) -> float | None:
         return self.config_.search.threshold
 
     def _ranked(self, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
@@ -233,7 +243,9 @@ class Model(Contract, Predictor):
     def _contents(self) -> dict[str, Any]:
         """Return what ``store.write`` takes."""
         self._check_fitted()
-        state = self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_
+        state = (
+            self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
+        )  # fmt: skip
         return folder.contents(folder.Parts(*state))
 
     @classmethod
@@ -260,6 +272,7 @@ class Model(Contract, Predictor):
             "levels": list(self.heads_[0].tree.sizes) if self.heads_ else [],
             "weights": sum(head.n_weights for head in self.heads_),
             "bytes": sum(array.nbytes for head in self.heads_ for array in head.arrays.values()),
+            **self._decision(),
         }
 
     # Fitted state
@@ -282,7 +295,9 @@ class Model(Contract, Predictor):
 
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""
-        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_ = parts
+        (
+            self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
+        ) = parts  # fmt: skip
 
     @property
     def labels_(self) -> Labels:
@@ -320,6 +335,23 @@ class Model(Contract, Predictor):
         features = as_csr(X)
         self._check_n_features(features.shape[1], self.n_features_in_)
         return Rows.of(normalize_rows(features, threads) if normalize else features)
+
+
+def split(
+    X: Any, matrix: sp.csr_matrix, n_held_out: int, seed: int
+) -> tuple[tuple[Any, sp.csr_matrix], tuple[Any, sp.csr_matrix] | None]:
+    """Split inputs and labels into those to train on, and those held out, if any."""
+    if not n_held_out:
+        return (X, matrix), None
+    rows = list(X) if is_texts(X) else as_csr(X)
+    check_rows_match(rows, matrix)
+    order = np.random.default_rng((seed, _CALIBRATION_SEED)).permutation(matrix.shape[0])
+    held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
+
+    def take(some: np.ndarray) -> tuple[Any, sp.csr_matrix]:
+        return [rows[i] for i in some] if isinstance(rows, list) else rows[some], matrix[some]
+
+    return take(kept), take(held_out)
 
 
 def fit_tfidf(

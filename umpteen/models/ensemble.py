@@ -20,10 +20,10 @@ from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
-from umpteen.models.base import Model
+from umpteen.models.base import Model, split
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
-from umpteen.models.folder import check_digests, count_of, whole
+from umpteen.models.folder import check_digests, count_of, read_calibration, whole
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run
 from umpteen.models.recipes import RECIPES, create_members
@@ -132,13 +132,17 @@ class Ensemble(Predictor):
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         _check_labels(self.models, targets.labels, "Y")
-        X, fitted = readable(X), []
+        config = untrained[0].config
+        kept, held_out = split(readable(X), matrix, config.calibration.count(matrix.shape[0]), config.seed)
+        (X, matrix), fitted = kept, []
         for number, model in enumerate(self.models):
             if not _is_fitted(model):
                 model = type(model)(**model.get_params(deep=False))
                 model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
+        if held_out is not None:
+            self.calibrate(*held_out)
         return self
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
@@ -173,7 +177,7 @@ class Ensemble(Predictor):
         X, wanted = readable(X), tiers(k, len(self.labels_))
         depth = wanted[-1].depth
         tops = [model.topk(X, depth, beam=beam, allowed=allowed, threads=threads) for model in self._fitted()]
-        return merge_by_tiers(tops, self.rule, wanted, self.weights)
+        return self._with_probabilities(merge_by_tiers(tops, self.rule, wanted, self.weights))
 
     def score_labels(self, X: Any, pairs: Any, *, threads: int | None = None) -> sp.csr_matrix:
         """Score selected labels as ``Model.score_labels`` does: the weighted mean of the models' scores."""
@@ -212,8 +216,8 @@ class Ensemble(Predictor):
         return self._fitted()[0].n_features_in_
 
     @property
-    def _threshold(self) -> float:
-        return self._fitted()[0]._threshold
+    def _given_threshold(self) -> float | None:
+        return self._fitted()[0]._given_threshold
 
     def describe(self) -> dict[str, Any]:
         """Summarise the ensemble in plain values, and each of its models."""
@@ -224,6 +228,7 @@ class Ensemble(Predictor):
             "model_weights": self.weights,
             **{key: models[0][key] for key in ("labels", "input")},
             **{key: sum(facts[key] for facts in models) for key in ("weights", "bytes")},
+            **self._decision(),
             "models": models,
         }
 
@@ -235,6 +240,8 @@ class Ensemble(Predictor):
             inside = store.files_of(**model._contents())
             files |= {f"{_MEMBER.format(number)}/{name}": content for name, content in inside.items()}
         settings, meta = {"rule": self.rule, "weights": self.weights}, {"models": len(self.models_)}
+        if self.calibration_ is not None:
+            meta["calibration"] = self.calibration_.to_dict()
         config = {"recipe": self.recipe, "settings": settings, "meta": meta}
         store.write(path, config=config, arrays={}, extra=files)
 
@@ -246,7 +253,9 @@ class Ensemble(Predictor):
             numbers = range(count_of(stored.config["meta"], "models"))
             models = [open_model(stored.nested(_MEMBER.format(number)), inside) for number in numbers]
             settings = stored.config["settings"]
-            return cls(models, settings["rule"], settings["weights"])
+            ensemble = cls(models, settings["rule"], settings["weights"])
+            ensemble.calibration_ = read_calibration(stored.config["meta"])
+            return ensemble
 
 
 def open_model(stored: store.Stored, verify: str) -> Model:

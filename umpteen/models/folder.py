@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umpteen import store
+from umpteen.calibration import Calibration
 from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.labels import Labels
@@ -44,6 +45,7 @@ class Parts(NamedTuple):
     n_features: int
     heads: list[LinearTree]
     neural: Neural | None = None
+    calibration: Calibration | None = None
 
 
 class Neural(NamedTuple):
@@ -221,6 +223,7 @@ def contents(parts: Parts) -> dict[str, Any]:
         "trees": len(parts.heads),
         "targets": {"kind": parts.targets.kind, "dtype": parts.targets.dtype, "n_rows": parts.targets.n_rows},
         "data": {"separator": labels.separator},
+        "calibration": None if parts.calibration is None else parts.calibration.to_dict(),
     }
     config = {"recipe": parts.config.recipe, "settings": settings, "meta": meta}
     return {"config": config, "arrays": arrays, "labels": parts.targets.names, "extra": extra}
@@ -281,7 +284,12 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
-    return Parts(config, targets, tfidf, n_features, heads, neural)
+    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta))
+
+
+def read_calibration(meta: Mapping[str, Any]) -> Calibration | None:
+    """Return the calibration of a model, if it has one."""
+    return None if meta.get("calibration") is None else Calibration.from_dict(meta["calibration"])
 
 
 def count_of(meta: Mapping[str, Any], name: str) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.calibration import logistic_regression, sigmoid
 from umpteen.metrics import evaluate
 from umpteen.models.ensemble_rules import tiers
 from umpteen.shortlist import TopK
@@ -22,9 +23,6 @@ Weights = tuple[float, ...]  # of the ranker's margin and of the classifiers' ma
 USUAL: Weights = (1.5, 1.0, 0.0)  # where there are no texts to fit on; fits are about as far from it as from each other
 _TINY = 1e-45  # about the smallest float32
 _FARTHEST = 1e-7  # from 0 and 1 at which log-odds are cut off: what float32 distinguishes near 1
-_RIDGE = 1e-3
-_STEPS = 50
-_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def probabilities(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weig
     """Return the probabilities of the stored entries of ``pairs``, in their order."""
     *of_margins, bias = weights
     margins = sum(weight * scorer.margins(pairs) for weight, scorer in zip(of_margins, scorers, strict=True))
-    return _sigmoid(margins + bias).astype(np.float32)
+    return sigmoid(margins + bias).astype(np.float32)
 
 
 def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:
@@ -102,8 +100,8 @@ def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:
     rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     is_true = np.asarray(Y[rows, pairs.indices] > 0).ravel()
     X = np.stack([*(scorer.margins(pairs) for scorer in scorers), np.ones(len(rows))], axis=1)
-    weights = _logistic_regression(X, is_true.astype(np.float64))
-    pairs.data = _sigmoid(X @ weights).astype(np.float32)
+    weights = _non_negative(X, is_true.astype(np.float64))
+    pairs.data = sigmoid(X @ weights).astype(np.float32)
     fused = TopK.from_csr(pairs, min(max(_DEPTHS), Y.shape[1]))
     if _precision(fused, Y) <= _precision(tops[0], Y):
         return None
@@ -127,12 +125,12 @@ def _candidates(tops: Sequence[TopK], n_labels: int) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(ptr[-1], np.float32), labels[is_new], ptr), shape=(len(labels), n_labels))
 
 
-def _logistic_regression(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the coefficients (columns,) by Newton's method; those of margins, all but the last, are at least 0."""
+def _non_negative(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the coefficients of a logistic regression; those of margins, all but the last, are at least 0."""
     free = np.ones(X.shape[1], bool)
     w = np.zeros(X.shape[1])
     for _ in range(X.shape[1]):
-        w[free] = _newton(X[:, free], y)
+        w[free] = logistic_regression(X[:, free], y)
         negative = (w < 0) & free
         negative[-1] = False
         if not negative.any():
@@ -140,20 +138,3 @@ def _logistic_regression(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         free &= ~negative
         w[negative] = 0.0
     return w
-
-
-def _newton(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    w, ridge = np.zeros(X.shape[1]), _RIDGE * np.eye(X.shape[1])
-    for _ in range(_STEPS):
-        p = _sigmoid(X @ w)
-        gradient = X.T @ (p - y) + ridge @ w
-        step = np.linalg.solve((X.T * (p * (1.0 - p))) @ X + ridge, gradient)
-        size = np.abs(step).max(initial=0.0)
-        w -= step * min(1.0, 2.0 / max(size, _TINY))
-        if size < _TOLERANCE:
-            break
-    return w
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 + 0.5 * np.tanh(0.5 * x)

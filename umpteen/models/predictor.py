@@ -6,14 +6,17 @@ import os
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from umpteen import store
+from umpteen.calibration import Calibration, tune
+from umpteen.config import UNCALIBRATED_THRESHOLD
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
 from umpteen.data.targets import readable
-from umpteen.errors import BadModelFile
+from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
-from umpteen.shortlist import TopK
+from umpteen.shortlist import TopK, check_k
 
 
 class Predictor:
@@ -28,10 +31,77 @@ class Predictor:
         """The label vocabulary."""
         raise NotImplementedError
 
+    calibration_: Calibration | None = None
+
+    @property
+    def _given_threshold(self) -> float | None:
+        """The threshold of the settings, if they have one."""
+        raise NotImplementedError
+
     @property
     def _threshold(self) -> float:
         """The score from which on a label is predicted."""
-        raise NotImplementedError
+        return self.score_at(None)
+
+    def score_at(self, threshold: float | None) -> float:
+        """Return the score from which on labels reach a threshold, by default that of the model.
+
+        A threshold is a probability if the model is calibrated, otherwise a score.
+        """
+        threshold = self._given_threshold if threshold is None else threshold
+        if self.calibration_ is None:
+            return UNCALIBRATED_THRESHOLD if threshold is None else threshold
+        return self.calibration_.score_at(self.calibration_.threshold if threshold is None else threshold)
+
+    def _with_probabilities(self, top: TopK) -> TopK:
+        """Add the probabilities of scores, if the model is calibrated."""
+        if self.calibration_ is not None:
+            top.probabilities = np.where(top.labels >= 0, self.calibration_(top.scores), np.float32(0))
+        return top
+
+    def _decision(self) -> dict[str, Any]:
+        """Return which labels ``predict`` returns, in plain values."""
+        if self.calibration_ is None:
+            return {"calibrated": False, "threshold": self._threshold}
+        given = self._given_threshold
+        threshold = self.calibration_.threshold if given is None else given
+        return {"calibrated": True, "threshold": threshold, "limit": self.calibration_.limit}
+
+    def calibrate(self, X: Any, Y: Any) -> Self:
+        """Fit probabilities and the threshold of ``predict`` on texts that the model was not trained on.
+
+        ``fit`` does this with a part of the training data that it holds out; call it to use other data.
+        """
+        top, targets = self._ranked_targets(X, Y)
+        self.calibration_ = Calibration.fit(top, targets)
+        return self
+
+    def tune(self, X: Any, Y: Any, goal: str = "f1") -> Self:
+        """Choose the threshold of ``predict``, or the most labels per text, for a goal on labelled texts.
+
+        Parameters
+        ----------
+        X, Y
+            Texts that the model was not trained on, and their labels.
+        goal
+            ``f1`` (micro-F1), ``f1@K`` (the same with at most K labels per text), ``precision=0.9`` (the lowest
+            threshold with this precision), ``recall=0.8`` (the highest threshold with this recall) or ``labels=5``
+            (so many labels per text on average).
+        """
+        if self.calibration_ is None:
+            raise BadInput("this model is not calibrated; call calibrate first (umpteen calibrate MODEL DATA)")
+        top, targets = self._ranked_targets(X, Y)
+        self.calibration_ = tune(self.calibration_, top, targets, goal)
+        return self
+
+    def _ranked_targets(self, X: Any, Y: Any) -> tuple[TopK, sp.csr_matrix]:
+        """Return rankings deep enough for a threshold, and the labels as a matrix."""
+        X, targets = readable(X), self.targets_.encode(Y)
+        top = self.topk(X, min(len(self.labels_), ABOVE_THRESHOLD))
+        check_rows_match(top.labels, targets)
+        if not len(top) or not targets.nnz:
+            raise BadInput("there is nothing to calibrate on: no text has a label; pass labelled texts")
+        return top, targets
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
@@ -46,20 +116,39 @@ class Predictor:
         """Return the k best labels of each row."""
         raise NotImplementedError
 
-    def predict(self, X: Any) -> Any:
-        """Return the labels whose score reaches ``search.threshold``, in the form Y had in ``fit``.
+    def predict(self, X: Any, k: int | None = None, threshold: float | None = None) -> Any:
+        """Return the labels that reach the threshold, in the form Y had in ``fit``.
 
         A model fitted on one label per row predicts the best one.
+
+        Parameters
+        ----------
+        X
+            Texts or feature rows.
+        k
+            The most labels per row; with ``k`` alone, so many labels whatever their probability.
+        threshold
+            The lowest probability, or score if the model is not calibrated; by default that of the settings or of
+            the calibration.
         """
-        n_labels = len(self.labels_)
-        k = 1 if self.targets_.kind == "single" else min(n_labels, ABOVE_THRESHOLD)
-        top = self.topk(X, k)
-        return self.targets_.decode(top.labels, top.scores, self._threshold)
+        check_threshold(threshold)
+        limit = None if self.calibration_ is None else self.calibration_.limit
+        most = ABOVE_THRESHOLD if limit is None else limit
+        if self.targets_.kind == "single":
+            most = 1
+        elif k is not None:
+            check_k(k)
+            most = k
+        top = self.topk(X, min(len(self.labels_), most))
+        least = float("-inf")
+        if k is None or threshold is not None:
+            least = self.score_at(threshold)
+        return self.targets_.decode(top.labels, top.scores, least)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
 
-        Scores are counted from ``search.threshold``, so what is positive is predicted. For one label per row
+        Scores are counted from the threshold, so what is positive is predicted. For one label per row
         the largest is predicted, and of two labels only the second one's lead is returned.
         """
         n_labels = len(self.labels_)
@@ -125,3 +214,9 @@ class Predictor:
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
         """Open a folder of this recipe."""
         raise NotImplementedError
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Refuse a threshold that is no number."""
+    if threshold is not None and not (isinstance(threshold, (int, float, np.number)) and np.isfinite(threshold)):
+        raise BadInput(f"threshold must be a number, but is {threshold!r:.80}; probabilities lie between 0 and 1")

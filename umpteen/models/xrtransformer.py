@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.calibration import Calibration
 from umpteen.config import LinearConfig, NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.targets import Targets
@@ -21,6 +22,7 @@ from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
+from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.background import Background
 from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
@@ -117,8 +119,15 @@ class XRTransformer(EncodedModel):
             found = ranking.finish(in_background, progress, checkpoint)
         config = replace(found.config, linear=found.linear)
         neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
-        uses_words = config.features != "encoder"
-        return Parts(config, targets, tfidf if uses_words else None, found.n_features, found.heads, neural)
+        words = tfidf if config.features != "encoder" else None
+        return Parts(config, targets, words, found.n_features, found.heads, neural, found.calibration)
+
+    def _n_held_out(self, matrix: sp.csr_matrix) -> int:
+        """Return how many rows are held out to calibrate the model: none if those that fit ``fusion`` serve for it."""
+        config, n_held_out = self.config, super()._n_held_out(matrix)
+        is_open = config.head_weight is None and not config.fusion
+        fits_fusion = is_open and config.trains_labels(matrix.shape[1]) and config.training.validation_fraction > 0
+        return 0 if fits_fusion else n_held_out
 
     def _checked(self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None) -> NeuralConfig:
         """Return the settings; refuse what could not be trained on before time is spent."""
@@ -229,6 +238,7 @@ class _Found:
     def __init__(self, config: NeuralConfig, heads: list[LinearTree], linear: LinearConfig, head: DenseHead | None):
         self.config, self.heads, self.linear, self.head = config, heads, linear, head
         self.n_features, self.drops_encoder = heads[0].n_features, False
+        self.calibration: Calibration | None = None
 
 
 @dataclass(frozen=True)
@@ -265,12 +275,13 @@ class _Ranking:
         if classifiers is not None and config.head_weight != 0:
             weight, bias, projection = classifiers
             head = DenseHead.rounded(weight, bias, head_post(config), projection)
+        calibration = None
         if self.fits_fusion:
-            weights = self._fusion((partial or self._partial(E))[0], head, E)
+            weights, calibration = self._fusion((partial or self._partial(E))[0], head, E)
         drops_encoder = weights is None and config.features == "tfidf"
         heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint)
         found = _Found(replace(config, fusion=weights or ()), heads, linear, head)
-        found.drops_encoder = drops_encoder
+        found.drops_encoder, found.calibration = drops_encoder, calibration
         return found
 
     def _partial(self, E: np.ndarray | None) -> tuple[list[LinearTree], LinearConfig]:
@@ -288,14 +299,22 @@ class _Ranking:
             return _ranker_rows(self.features, E, self.config)
         return _ranker_rows(self.features[some], None if E is None else E[some], self.config)
 
-    def _fusion(self, heads: list[LinearTree], head: DenseHead, E: np.ndarray | None) -> fusion.Weights | None:
-        """Fit how much ranker and classifiers count on texts that neither was trained on."""
+    def _fusion(
+        self, heads: list[LinearTree], head: DenseHead, E: np.ndarray | None
+    ) -> tuple[fusion.Weights | None, Calibration | None]:
+        """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on."""
         held_out, threads = self.run.held_out, n_threads(self.config.threads)
-        rows = self._rows(E, held_out)
+        rows, Y = self._rows(E, held_out), self.Y[held_out]
         of_texts = self.run.embeddings(held_out) if E is None else E[held_out]
-
         ranker = ranker_scorer(heads, rows, self.config, threads)
-        return fusion.fit((ranker, _head_scorer(head, of_texts, None)), self.Y[held_out])
+        scorers = ranker, _head_scorer(head, of_texts, None)
+        weights = fusion.fit(scorers, Y)
+        if not self.config.calibration.rows or not Y.nnz:
+            return weights, None
+        k = min(ABOVE_THRESHOLD, Y.shape[1])
+        drops_encoder = weights is None and self.config.features == "tfidf"
+        top = ranker.topk(k) if drops_encoder else fusion.fuse(scorers, weights or fusion.USUAL, k, Y.shape[1])
+        return weights, Calibration.fit(top, Y)
 
 
 def _has_own_processor(encoder: Any) -> bool:

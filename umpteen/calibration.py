@@ -1,0 +1,273 @@
+"""Probabilities from scores: a monotone map and a threshold, fitted on texts that a model was not trained on.
+
+The map is a logistic regression on a cubic polynomial of the score, made non-decreasing: Platt scaling with a bend. A
+few hundred texts are enough for its four parameters, and it changes no ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.errors import BadInput
+from umpteen.shortlist import TopK
+
+DEPTH = 5  # labels of a text that the map is fitted on: those that are shown or predicted
+_KNOTS = 64
+_MOST_KNOTS = 1_000  # that a stored map may have
+_FARTHEST = 1e-7  # from 0 and 1 at which log-odds are cut off
+_TINY = 1e-45  # about the smallest float32
+_RIDGE = 1e-3
+_STEPS, _LONGEST_STEP, _TOLERANCE = 50, 2.0, 1e-8  # of Newton's method
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A monotone map from scores to probabilities, and when a label is predicted.
+
+    Parameters
+    ----------
+    scores, probabilities
+        Points of the map, both non-decreasing; it is linear between them and constant outside.
+    threshold
+        The probability from which on a label is predicted.
+    limit
+        The most labels that are predicted for a text; None is no limit.
+
+    Examples
+    --------
+    >>> calibration = Calibration(np.array([0.0, 1.0]), np.array([0.1, 0.5]), threshold=0.3)
+    >>> calibration(np.array([-1.0, 0.5, 2.0])).tolist()
+    [0.1, 0.3, 0.5]
+    >>> calibration.score_at(0.3)
+    0.5
+    """
+
+    scores: np.ndarray
+    probabilities: np.ndarray
+    threshold: float = 0.5
+    limit: int | None = None
+
+    @classmethod
+    def fit(cls, top: TopK, Y: sp.csr_matrix) -> Calibration:
+        """Fit the map on the first labels of rankings of texts with the labels ``Y``, and the threshold on all.
+
+        The threshold is the one with the highest micro-F1.
+        """
+        near = top.first(DEPTH)
+        is_label = near.labels >= 0
+        calibration = cls(*_fit_map(near.scores[is_label], _hits(near, Y)[is_label]))
+        p, is_true = _pairs(calibration, top, Y)
+        return calibration.with_decision(best_threshold(p, is_true, int(Y.nnz)), None)
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """Return the probabilities of scores, float32."""
+        return np.interp(scores, self.scores, self.probabilities).astype(np.float32)
+
+    def score_at(self, probability: float) -> float:
+        """Return the lowest score with at least this probability; infinity if there is none."""
+        above = np.flatnonzero(self.probabilities >= probability)
+        if not len(above):
+            return float("inf")
+        at = int(above[0])
+        if at == 0:
+            return float("-inf")
+        (low, high), (p, q) = self.scores[at - 1 : at + 1], self.probabilities[at - 1 : at + 1]
+        return float(low + (high - low) * (probability - p) / (q - p))
+
+    def with_decision(self, threshold: float, limit: int | None) -> Calibration:
+        """Return the same map with another threshold and limit."""
+        return Calibration(self.scores, self.probabilities, float(threshold), limit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a JSON file."""
+        knots = {"scores": self.scores.tolist(), "probabilities": self.probabilities.tolist()}
+        return knots | {"threshold": self.threshold, "limit": self.limit}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """Undo ``to_dict``; raise BadInput for values that are no monotone map."""
+        if not isinstance(values, Mapping):
+            raise BadInput(f"a calibration must be a table, but is a {type(values).__name__}")
+        knots = [_numbers(values, name) for name in ("scores", "probabilities")]
+        if len(knots[0]) != len(knots[1]):
+            raise BadInput(f"a calibration has {len(knots[0])} scores but {len(knots[1])} probabilities")
+        if (knots[1] < 0).any() or (knots[1] > 1).any():
+            raise BadInput("the probabilities of a calibration must lie between 0 and 1")
+        threshold, limit = values.get("threshold"), values.get("limit")
+        if not _is_number(threshold) or not 0 <= threshold <= 1:
+            raise BadInput(f"the threshold of a calibration must lie between 0 and 1, but is {str(threshold)[:40]}")
+        if limit is not None and (type(limit) is not int or not 1 <= limit < 2**31):
+            raise BadInput(f"the limit of a calibration must be a whole number of at least 1, but is {str(limit)[:40]}")
+        return cls(*knots, float(threshold), limit)
+
+
+def tune(calibration: Calibration, top: TopK, Y: sp.csr_matrix, goal: str) -> Calibration:
+    """Return the calibration with the threshold, or the limit, that suits a goal best on texts with labels ``Y``.
+
+    Parameters
+    ----------
+    top
+        Rankings of these texts, deep enough to hold all labels that could be predicted.
+    goal
+        ``f1`` (micro-F1), ``f1@K`` (the same with at most K labels per text), ``precision=P`` (the lowest threshold
+        with at least this precision), ``recall=R`` (the highest threshold with at least this recall), or ``labels=N``
+        (N labels per text on average).
+    """
+    name, _, value = goal.partition("=")
+    limit = _limit_of(name)
+    shallow = top if limit is None else top.first(limit)
+    p, is_true = _pairs(calibration, shallow, Y)
+    if name == "f1" or limit is not None:
+        return calibration.with_decision(best_threshold(p, is_true, int(Y.nnz)), limit)
+    order = np.argsort(-p, kind="stable")
+    found, ends = np.cumsum(is_true[order]), _ends(p[order])
+    if name == "precision":
+        reached = ends[found[ends] / (ends + 1.0) >= _fraction(goal, value)]
+        chosen = reached[-1] if len(reached) else None
+    elif name == "recall":
+        reached = ends[found[ends] / max(int(Y.nnz), 1) >= _fraction(goal, value)]
+        chosen = reached[0] if len(reached) else ends[-1]
+    elif name == "labels":
+        chosen = ends[np.argmin(np.abs((ends + 1.0) / max(len(top), 1) - _positive(goal, value)))]
+    else:
+        raise BadInput(f"the goal must be f1, f1@K, precision=P, recall=R or labels=N, but is {goal!r:.80}")
+    if chosen is None:
+        raise BadInput(f"no threshold reaches {goal}; the highest precision is {_most_precise(found, ends):.3f}")
+    return calibration.with_decision(float(p[order[chosen]]), None)
+
+
+def best_threshold(p: np.ndarray, is_true: np.ndarray, n_true: int) -> float:
+    """Return the probability with the highest micro-F1 of all labels that reach it; ``n_true`` are to be found."""
+    if not len(p):
+        return 0.5
+    order = np.argsort(-p, kind="stable")
+    ends = _ends(p[order])
+    f1 = 2.0 * np.cumsum(is_true[order])[ends] / (ends + 1.0 + max(n_true, 1))
+    return float(p[order[ends[np.argmax(f1)]]])
+
+
+def _ends(descending: np.ndarray) -> np.ndarray:
+    """Return the last place of each run of equal values: a threshold cannot separate them."""
+    return np.flatnonzero(np.append(descending[1:] != descending[:-1], True))
+
+
+def _pairs(calibration: Calibration, top: TopK, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probabilities of all ranked labels, and which are right."""
+    is_label = top.labels >= 0
+    return calibration(top.scores[is_label]).astype(np.float64), _hits(top, Y)[is_label]
+
+
+def _hits(top: TopK, Y: sp.csr_matrix) -> np.ndarray:
+    """Return which ranked labels (texts, k) are right."""
+    rows = np.repeat(np.arange(len(top)), top.k)
+    found = np.asarray(Y[rows, np.clip(top.labels.ravel(), 0, Y.shape[1] - 1)]).reshape(top.labels.shape)
+    return (found > 0) & (top.labels >= 0)
+
+
+def _fit_map(scores: np.ndarray, is_true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return points of a non-decreasing function from scores to probabilities.
+
+    It is a logistic regression on a cubic polynomial of the scores, on the scale on which that is most likely.
+    """
+    if not len(scores) or is_true.all() or not is_true.any():
+        share = float(is_true.mean()) if len(scores) else 0.0
+        return np.array([0.0]), np.array([share])
+    scores, y = scores.astype(np.float64), is_true.astype(np.float64)
+    points = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, _KNOTS)))
+    fits = []
+    for scale in SCALES:
+        x, at = scale(scores), scale(points)
+        mean, deviation = x.mean(), max(x.std(), 1e-12)
+        X, grid = _cubic((x - mean) / deviation), _cubic((at - mean) / deviation)
+        w = logistic_regression(X, y)
+        margin = np.where(y > 0, X @ w, -(X @ w))
+        fits.append((-np.logaddexp(0.0, -margin).sum(), sigmoid(grid @ w)))
+    _, p = max(fits, key=lambda fit: fit[0])
+    return points, np.maximum.accumulate(p)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    return np.stack([x, x**2, x**3, np.ones_like(x)], axis=1)
+
+
+def _log_odds(scores: np.ndarray) -> np.ndarray:
+    p = np.clip(scores, _FARTHEST, 1.0 - _FARTHEST)
+    return np.log(p) - np.log1p(-p)
+
+
+def _hinge_margin(scores: np.ndarray) -> np.ndarray:
+    """Undo exp(−max(0, 1 − m)³), but for a constant."""
+    return -np.cbrt(np.maximum(-np.log(np.maximum(scores, _TINY)), 0.0))
+
+
+SCALES = (_log_odds, _hinge_margin, lambda scores: scores)  # of scores that are probabilities, hinge scores, or others
+
+
+def logistic_regression(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the coefficients (columns,) of a logistic regression by Newton's method, with a slight ridge penalty."""
+    w, ridge = np.zeros(X.shape[1]), _RIDGE * np.eye(X.shape[1])
+    for _ in range(_STEPS):
+        p = sigmoid(X @ w)
+        gradient = X.T @ (p - y) + ridge @ w
+        step = np.linalg.solve((X.T * (p * (1.0 - p))) @ X + ridge, gradient)
+        size = np.abs(step).max(initial=0.0)
+        w -= step * min(1.0, _LONGEST_STEP / max(size, _TINY))
+        if size < _TOLERANCE:
+            break
+    return w
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(−x)) without overflow."""
+    return 0.5 + 0.5 * np.tanh(0.5 * x)
+
+
+def _numbers(values: Mapping[str, Any], name: str) -> np.ndarray:
+    """Return a list of finite, non-decreasing numbers."""
+    found = values.get(name)
+    if not isinstance(found, list) or not 1 <= len(found) <= _MOST_KNOTS or not all(map(_is_number, found)):
+        raise BadInput(f"the {name} of a calibration must be a list of up to {_MOST_KNOTS} numbers")
+    numbers = np.array(found, np.float64)
+    if not np.isfinite(numbers).all() or (np.diff(numbers) < 0).any():
+        raise BadInput(f"the {name} of a calibration must be finite and must not fall")
+    return numbers
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _limit_of(name: str) -> int | None:
+    """Return K of f1@K."""
+    kind, _, depth = name.partition("@")
+    if kind != "f1" or not depth:
+        return None
+    if not depth.isdecimal() or not int(depth):
+        raise BadInput(f"f1@K needs a whole number of at least 1, but got {name!r:.80}")
+    return int(depth)
+
+
+def _fraction(goal: str, value: str) -> float:
+    found = _positive(goal, value)
+    if found > 1:
+        raise BadInput(f"{goal!r:.80} must name a fraction of at most 1, such as 0.9")
+    return found
+
+
+def _positive(goal: str, value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = float("nan")
+    if not found > 0 or found == float("inf"):
+        raise BadInput(f"{goal!r:.80} must name a number above 0, such as precision=0.9 or labels=5")
+    return found
+
+
+def _most_precise(found: np.ndarray, ends: np.ndarray) -> float:
+    return float((found[ends] / (ends + 1.0)).max(initial=0.0))
