@@ -41,6 +41,14 @@ OLDER = {
 }  # fmt: skip
 
 
+# Defaults of XR-Transformer when its rows were measured: settings that were recorded say how they differ from these
+XR_TRANSFORMER = {
+    "features": "both", "network.head": "tree", "training.loss": "squared-hinge", "training.epochs": (1.0, 4.0),
+    "tree.kind": "auto", "linear.cost": 1.0, "linear.eps": 0.03, "linear.max_iter": 40, "linear.threshold": 0.02,
+    "linear.negatives": "tfn+man", "linear.negatives_beam": 5,
+}  # fmt: skip
+
+
 class Texts(NamedTuple):
     """The size of a dataset of texts: rows, mean and largest number of characters, labels, labels of a row."""
 
@@ -151,6 +159,8 @@ def linear_rows() -> Iterator[Row]:
 
 def estimate(recipe: str, settings: Mapping[str, Any], X: Any, Y: sp.csr_matrix) -> Estimate:
     """Return the estimate of a model, or of an ensemble such as ``cascadexml*3``."""
+    if recipe.startswith("xr-transformer") and "head_weight" in settings:  # no longer given in the plan
+        settings = {**XR_TRANSFORMER, **settings}
     models = create_members(recipe, dict(settings), {})
     return (models[0] if len(models) == 1 else Ensemble(models)).estimate(X, Y)
 

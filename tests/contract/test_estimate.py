@@ -158,6 +158,21 @@ def test_what_makes_a_step_larger() -> None:
     assert of_step(encoder__batch_tokens=1_024) < 0.6 * usual
 
 
+def test_more_labels_than_an_optimiser_trains_are_trained_in_blocks() -> None:
+    settings = {"encoder.name": "a/model", "training.batch_size": 32}
+    few, many = (network_size("xr-transformer", n, **settings) for n in (30_000, 40_000))
+    assert (few.levels[-1], many.levels[-1]) == (30_000, 40_000)
+    assert many.head_bytes(len(many.levels) - 1, 10) == 40_000 * 768 * 2 + 32 * 40_000 * 16  # in bfloat16
+    assert few.head_bytes(len(few.levels) - 1, 10) > 30_000 * 768 * 16
+    on_cpu = network_size("xr-transformer", 40_000, "cpu", **settings)
+    assert on_cpu.head_bytes(len(many.levels) - 1, 10) == 40_000 * 768 * 4 + 32 * 40_000 * 16
+
+
+def test_levels_of_which_none_can_be_trained_are_no_error() -> None:
+    settings = {"network.levels": (100_000,), "network.head": "tree", "training.batch_size": 32, "training.epochs": 1}
+    assert network_size("xr-transformer", 60_000, **settings, **{"encoder.name": "a/model"}).training_bytes(9, 9) > 0
+
+
 def test_levels_that_are_trained_one_after_the_other_share_memory() -> None:
     settings = {"encoder.name": "a/model", "network.few_labels": 0}
     joint, own, shared = (
@@ -238,6 +253,12 @@ def test_an_encoder_in_a_folder_is_looked_at(made: Made, tmp_path: Path) -> None
     assert on_cpu(made, encoder__name=str(tmp_path)) == base
     with pytest.raises(BadInput, match="is neither a folder nor a name on the hub"):
         on_cpu(made, encoder__name=str(tmp_path / "not" / "there"))
+
+
+def test_a_ranker_that_fits_the_fusion_counts(made: Made) -> None:
+    chosen, given = (on_cpu(made, head_weight=weight) for weight in (None, 0.2))
+    assert chosen.memory_mb > given.memory_mb
+    assert chosen.seconds > given.seconds
 
 
 def test_without_torch_a_cpu_is_assumed(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,9 @@ class _Times(ProgressColumn):
     max_refresh = 0.5  # seconds
 
     def render(self, task: Task) -> Text:
-        taken = timedelta(seconds=round(task.finished_time or task.elapsed or 0.0))
-        is_known = not task.finished and task.time_remaining is not None
-        return Text(f"{taken}, {timedelta(seconds=round(task.time_remaining or 0.0))} left" if is_known else str(taken))
+        taken, left = timedelta(seconds=round(task.finished_time or task.elapsed or 0.0)), task.time_remaining
+        is_known = left is not None and not task.finished
+        return Text(f"{taken}, {timedelta(seconds=round(left))} left" if is_known else str(taken))
 
 
 class _CompileBar:

@@ -10,11 +10,10 @@ import scipy.sparse as sp
 from umpteen.config import TfidfConfig
 from umpteen.data.targets import is_texts
 
-_CHARACTERS_PER_WORD = 6.0
 _CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
-_REPEATED = 1_000.0  # words of a text of which half were there before
-_KEPT = 0.7  # share of the n-grams of a text that are distinct and among the features
-_NEW = 0.25  # share of those that no other text has
+_CHARACTERS_PER_TERM = 8.6  # of a short text, for each length of n-grams; long texts repeat their terms
+_MOST_TERMS = 700.0  # of a very long text, likewise
+_NEW = 0.25  # share of the terms of a text that no other text has
 _NONZERO_BYTES = 16.0  # of tf-idf: in blocks of texts, and put together
 
 
@@ -33,9 +32,9 @@ class DataSize(NamedTuple):
         counts = Y.getnnz(axis=0)
         if is_texts(X):
             lengths = np.array([len(text) for text in X if isinstance(text, str)])
-            words = lengths.mean() / _CHARACTERS_PER_WORD if len(lengths) else 0.0
-            n_grams = (config.ngram_max - config.ngram_min + 1) * words / (1.0 + words / _REPEATED)
-            n_nonzeros = int(_KEPT * n_grams * len(lengths))
+            mean = float(lengths.mean()) if len(lengths) else 0.0
+            n_terms = (config.ngram_max - config.ngram_min + 1) * mean / (_CHARACTERS_PER_TERM + mean / _MOST_TERMS)
+            n_nonzeros = int(n_terms * len(lengths))
             n_features = min(config.max_features or n_nonzeros, max(int(_NEW * n_nonzeros), 1))
             return cls(Y.shape[0], n_features, n_nonzeros, counts, lengths)
         rows = X if sp.issparse(X) else np.atleast_2d(np.asarray(X))
@@ -48,9 +47,14 @@ class DataSize(NamedTuple):
         return len(self.label_counts)
 
     @property
+    def n_positives(self) -> int:
+        """Entries of Y."""
+        return int(self.label_counts.sum())
+
+    @property
     def labels_per_row(self) -> float:
         """Labels of a row on average, at least one."""
-        return max(1.0, self.label_counts.sum() / max(self.n_rows, 1))
+        return max(1.0, self.n_positives / max(self.n_rows, 1))
 
     @property
     def per_row(self) -> float:

@@ -17,7 +17,6 @@ _PACKED_BYTES = 3  # of a weight in a tree that is finished
 _LARGEST = 2.0  # rows of the largest chunk, as a multiple of the mean
 _KEPT = 1.1  # weights that a node keeps for each row that has it, times the threshold: 0.5 to 2.2 on eight datasets
 LOGISTIC = 2.5  # how many times as many weights the logistic loss keeps, and how much longer it takes
-_LEAST = 0.001  # threshold below which hardly more weights are kept
 
 
 class TreeSize(NamedTuple):
@@ -30,7 +29,7 @@ class TreeSize(NamedTuple):
     @classmethod
     def of(cls, data: DataSize, n_dense: int, config: ModelConfig, threads: int) -> TreeSize:
         """Add up the levels of a tree over rows with ``n_dense`` dense columns beside the sparse ones."""
-        kept = _KEPT * (LOGISTIC if config.linear.loss == "logistic" else 1.0) / max(config.linear.threshold, _LEAST)
+        kept, threshold = _KEPT * (LOGISTIC if config.linear.loss == "logistic" else 1.0), config.linear.threshold
         held = n_weights = n_visits = 0.0
         for n_parents, n_nodes, visited, positives in _levels(data, config):
             n_groups = -(-n_nodes // (n_parents * LANES))
@@ -41,8 +40,9 @@ class TreeSize(NamedTuple):
             table = job_bytes(data.n_features, n_dense, n_rows, n_rows * data.per_row)
             copy = 0.0 if n_parents == 1 else _NONZERO_BYTES * data.per_row * n_rows
             held = max(held, n_jobs * table + -(-n_jobs // per_copy) * copy)
-            wanted, most = kept * positives, min(data.n_features, mean * data.per_row)
-            n_weights += n_nodes * (wanted * most / max(wanted + most, 1e-9) + n_dense)
+            # of the weights of a node, kept · positives / threshold are large enough, but no more than there are
+            large, most = kept * positives, min(data.n_features, mean * data.per_row)
+            n_weights += n_nodes * (large * most / max(large + threshold * most, 1e-9) + n_dense)
             n_visits += data.n_rows * visited * n_groups
         return cls(min(held, config.linear.memory_gb * 1e9 or held), n_weights, n_visits)
 

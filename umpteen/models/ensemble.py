@@ -31,7 +31,7 @@ from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree
 
 _MEMBER = "model-{}"  # folder of a model inside the ensemble's
-_KEPT = 0.15  # share of the memory of its training that a model keeps: 3 of 27 bytes a weight, an encoder's 4 of 16
+_KEPT = 0.15  # share of the memory of its training that a model keeps: 3 of 25 bytes a weight, an encoder's 4 of 16
 
 
 class Ensemble(Predictor):

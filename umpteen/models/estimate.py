@@ -6,12 +6,13 @@ the remaining time that ``umpteen train`` shows is measured while it trains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import ModelConfig, NeuralConfig
+from umpteen.config import FEW_TEXTS, ModelConfig, NeuralConfig
 from umpteen.config.linear import has_ranker
 from umpteen.data.size import DataSize
 from umpteen.data.sparse import check_rows_match
@@ -19,7 +20,7 @@ from umpteen.engine import n_threads
 from umpteen.errors import MissingExtra
 from umpteen.linear.size import LOGISTIC, TreeSize
 from umpteen.models.folder import encoders
-from umpteen.models.ranker import uses_words, with_init
+from umpteen.models.ranker import uses_words
 from umpteen.tree import cluster_bytes, shape
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ class Estimate:
         check_rows_match(X, Y)
         network = None
         if isinstance(config, NeuralConfig):
-            config = with_init(config, Y).with_features(data.n_labels)
-            network = _network_size(config, data)
+            network = _network_size(config.with_features(data.n_labels), data)
             config = network.config
             if not (has_ranker(config) or config.network.reads == "features" or uses_words(config, data.n_labels)):
                 data = data._replace(n_features=0, n_nonzeros=0)
@@ -105,7 +105,7 @@ def _reading(data: DataSize, config: ModelConfig) -> _Part:
 
 def _trees(data: DataSize, config: ModelConfig, network: NetworkSize | None) -> _Part:
     """Return what it takes to cluster the labels and to train linear classifiers."""
-    threads, is_ranked = n_threads(config.threads), has_ranker(config)
+    threads, is_ranked, n_rankers = n_threads(config.threads), has_ranker(config), _count_rankers(config)
     n_dense = network.ranker_width if network and is_ranked else 0
     n_kept = data.count_entries(config.tree.max_features) + data.n_labels * n_dense  # of label vectors
     clusters = network.levels[:-1] if network and not is_ranked else shape(data.n_labels, config.tree)
@@ -116,9 +116,9 @@ def _trees(data: DataSize, config: ModelConfig, network: NetworkSize | None) -> 
     if is_ranked:
         tree = TreeSize.of(data, n_dense, config, threads)
         each = (data.per_row + n_dense + _ROW) * _PER_VISIT * (LOGISTIC if config.linear.loss == "logistic" else 1.0)
-        seconds += config.trees * tree.n_visits * each / _cores(config)
-        vectors = 8.0 * n_dense * data.n_rows  # as they are read, and as they are weighed beside the words
-        n_bytes = max(n_bytes, tree.training_bytes(config.trees)) + vectors
+        seconds += n_rankers * config.trees * tree.n_visits * each / _cores(config)
+        vectors = 8.0 * n_dense * data.n_rows  # as they are read, and as they are weighted beside tf-idf
+        n_bytes = max(n_bytes, tree.training_bytes(config.trees)) + vectors + 8.0 * (n_rankers - 1) * data.n_nonzeros
     return _Part(seconds, n_bytes)
 
 
@@ -130,30 +130,40 @@ def _network(data: DataSize, size: NetworkSize) -> _Part:
     rate = _FLOPS[device] * (n_threads(config.threads) if device == "cpu" else 1)
     n_steps = sum(size.epochs) * data.n_rows / config.training.batch_size
     seconds = size.count_flops(data.n_rows, n_tokens) / rate + n_steps * _PER_STEP
-    n_classifiers = float(size.node_width) * sum(size.levels)
-    held = _LIBRARY_BYTES[device] + 8.0 * n_tokens + 4.0 * n_classifiers  # tokens and half precision, both twice
-    inputs = 4.0 * n_tokens + 12.0 * (is_bag * data.n_nonzeros + len(size.levels) * float(data.label_counts.sum()))
+    copies = 12.0 if config.is_recursive else 4.0  # of classifiers: three in float32, or two in half precision
+    held = _LIBRARY_BYTES[device] + 8.0 * n_tokens + copies * size.node_width * sum(size.levels)
+    inputs = 4.0 * n_tokens + 12.0 * (is_bag * data.n_nonzeros + len(size.levels) * data.n_positives)
     trained = inputs + size.training_bytes(data.n_rows, longest)
     on_cpu, on_gpu = (held + trained, 0.0) if device == "cpu" else (held, trained)
     return _Part(seconds, on_cpu, on_gpu, "" if is_bag else device)
 
 
 def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
+    """Return the size of a network, with the settings that training would choose from the data."""
     from umpteen.neural.size import NetworkSize, encoder_width  # for networks only
 
     tokens = data.token_counts(0 if config.network.reads == "features" else config.encoder.max_tokens)
     config = config.with_schedule(data.n_rows, float(tokens.mean()) if len(tokens) else 0.0, encoder_width(config))
+    per_label = data.n_positives / max(np.count_nonzero(data.label_counts), 1)
+    if config.training.init == "auto" and (not config.is_recursive or per_label < FEW_TEXTS):
+        config = replace(config, training=replace(config.training, init="lda" if per_label < FEW_TEXTS else "prior"))
     return NetworkSize.of(config, data.n_labels, data.n_features, _device(config))
 
 
 def _device(config: NeuralConfig) -> str:
-    """Return where a network will be trained; without torch nothing will, and a CPU is as good a guess as any."""
+    """Return the device of a network; without torch, a CPU is assumed."""
     if config.encoder.device != "auto":
         return config.encoder.device
     try:
         return encoders().pick_device("auto").type
     except MissingExtra:
         return "cpu"
+
+
+def _count_rankers(config: ModelConfig) -> int:
+    """Return how many rankers are trained: two if one of them is needed to fit ``fusion``."""
+    is_fused = isinstance(config, NeuralConfig) and config.is_recursive and config.head_weight is None
+    return 2 if is_fused and config.training.validation_fraction and not config.fusion else 1
 
 
 def _cores(config: ModelConfig) -> float:

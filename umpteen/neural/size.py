@@ -66,13 +66,14 @@ class NetworkSize(NamedTuple):
         net, is_bag = config.network, config.network.reads == "features"
         encoder = EncoderSize(0, net.hidden, n_features) if is_bag else EncoderSize.of(config.encoder.name)
         levels = (resolutions if config.is_recursive else network_levels)(max(n_labels, 2), net)
-        if config.is_recursive and config.trains_labels(n_labels) and levels[-1] < n_labels:
+        if config.is_recursive and config.trains_labels(n_labels) and max(levels, default=0) < n_labels:
             levels = (*levels, n_labels)
         widths = {"lstm": 2 * net.hidden, "cnn": net.bottleneck or net.hidden, "bag": net.hidden}
         last = (config.encoder.pooling if config.is_recursive else net.pooling).split(",")[-1].strip()
         side_by_side = min(5, encoder.layers + 1) if last == "last5" else last.count("+") + 1
         width = widths.get(net.reader, encoder.width * side_by_side)
-        return cls(config, encoder, device, levels, width, net.bottleneck_at(len(levels) - 1, len(levels)) or width)
+        bottleneck = net.bottleneck_at(len(levels) - 1, len(levels))
+        return cls(config, encoder, device, levels or (1,), width, bottleneck or width)
 
     @property
     def ranker_width(self) -> int:
@@ -151,10 +152,8 @@ class NetworkSize(NamedTuple):
         """Return the weights of a level with what trains them, and the scores of a batch."""
         net, size, width = self.config.network, self.levels[level], self.node_width
         each, gathered = self._weight_bytes, 0
-        is_labels = level == len(self.levels) - 1
-        is_full = net.head == "full" and not self.config.is_recursive
-        if is_full or (is_labels and self.config.has_full_head(size)):
-            each = 2.0
+        if level == len(self.levels) - 1 and self.config.has_full_head(size):
+            each = 2.0 if self.device == "cuda" else 4.0
         elif net.reader == "lstm":
             gathered = longest + width  # a node attends to every token
         elif self.config.updates_rows(level, size):
@@ -173,12 +172,13 @@ class NetworkSize(NamedTuple):
         pooling = config.encoder.pooling if config.is_recursive else net.pooling or "@" * (len(self.levels) > 1)
         is_every = net.reader == "layers" and ("@" in pooling or "last5" in pooling)
         n_states = self.encoder.layers + 1 if is_every else 1
-        sums = 4.0 * self.node_width * sum(self.levels) * config.whitens  # that LDA begins with
+        sums = 4.0 * self.node_width * self.levels[-1] * (config.training.init == "lda")
         return min(n_tokens, most) * self.encoder.width * (_READ_BYTES + _STATE_BYTES * n_states) + sums
 
     def _solver_bytes(self, n_texts: int) -> float:
-        """Return what Newton's method holds: all vectors twice, and scores of a node's children for all texts."""
-        if not self._uses_newton:
+        """Return what initialises the classifiers of an encoder: all vectors twice, and with Newton's method scores."""
+        if not self.config.is_recursive or not (self._uses_newton or self.config.training.init == "lda"):
             return 0.0
         most = max(-(-size // above) for above, size in zip((1, *self.levels), self.levels, strict=False))
-        return n_texts * (8.0 * self.text_width + 1.5 * _SCORE_BYTES * min(most, LABELS_SOLVED_AT_ONCE))
+        scores = 1.5 * _SCORE_BYTES * min(most, LABELS_SOLVED_AT_ONCE) * self._uses_newton
+        return n_texts * (8.0 * self.text_width + scores)
