@@ -40,10 +40,10 @@ class Calibration:
 
     Examples
     --------
-    >>> calibration = Calibration(np.array([0.0, 1.0]), np.array([0.1, 0.5]), threshold=0.3)
+    >>> calibration = Calibration(np.array([0.0, 1.0]), np.array([0.25, 0.75]), threshold=0.3)
     >>> calibration(np.array([-1.0, 0.5, 2.0])).tolist()
-    [0.1, 0.3, 0.5]
-    >>> calibration.score_at(0.3)
+    [0.25, 0.5, 0.75]
+    >>> calibration.score_at(0.5)
     0.5
     """
 

@@ -18,6 +18,7 @@ from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadConfig, BadInput, BadModelFile
 from umpteen.linear import DenseHead, Level, LinearTree
 from umpteen.linear.check import check_dense, check_packed
+from umpteen.linear.dense import Projection
 from umpteen.tree import LabelTree
 
 N_FEATURES = 30
@@ -113,15 +114,26 @@ def test_large_levels_are_checked_by_many_tasks(monkeypatch: pytest.MonkeyPatch)
         check_packed({**head.arrays, "local": changed}, head.tree, N_FEATURES)
 
 
-@pytest.mark.parametrize("shape", [(5, 4), (4, 3)])
-def test_dense_scorers_fit_labels_and_embeddings(shape: tuple[int, int]) -> None:
-    dense = DenseHead(np.ones((4, 4), np.float32), np.ones(4, np.float32), "sigmoid")
-    check_dense(dense, (4, 4))
-    with pytest.raises(BadInput, match="shapes"):
-        check_dense(dense, shape)
+def test_dense_classifiers_fit_labels_and_embeddings() -> None:
+    dense = DenseHead(np.ones((4, 3), np.float32), np.ones(4, np.float32), "sigmoid")
+    check_dense(dense, 4, 3)
+    check_dense(dense, 4, None)
+    with pytest.raises(BadInput, match=r"shapes .* but there are 5 labels"):
+        check_dense(dense, 5, 3)
+    with pytest.raises(BadInput, match="for embeddings of 3 numbers, not 4"):
+        check_dense(dense, 4, 4)
     dense.weight[2, 2] = np.nan
     with pytest.raises(BadInput, match="not finite"):
-        check_dense(dense, (4, 4))
+        check_dense(dense, 4, 3)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3,), (4, 4)])
+def test_a_projection_fits_the_classifiers(shape: tuple[int, ...]) -> None:
+    weight, bias, mean = np.ones((4, 3), np.float32), np.ones(4, np.float32), np.zeros(3, np.float32)
+    check_dense(DenseHead(weight, bias, "sigmoid", Projection(mean, np.eye(3, dtype=np.float32))), 4, 3)
+    damaged = DenseHead(weight, bias, "sigmoid", Projection(mean, np.ones(shape, np.float32)))
+    with pytest.raises(BadInput, match=r"projection .* does not fit"):
+        check_dense(damaged, 4, 3)
 
 
 # Trees

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from umpteen import errors
 from umpteen.config import (
+    CalibrationConfig,
     EncoderConfig,
     LinearConfig,
     ModelConfig,
@@ -35,6 +36,7 @@ NOUNS = {
     "tree": TreeConfig,
     "linear": LinearConfig,
     "search": SearchConfig,
+    "calibration": CalibrationConfig,
     "store": StoreConfig,
     "encoder": EncoderConfig,
     "network": NetworkConfig,

@@ -302,8 +302,8 @@ def test_an_empty_folder_is_used(tmp_path):
         (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), "not one of ours"),
         (lambda path: damage(path, format="1"), "not one of ours"),
         (
-            lambda path: damage(path, format=3),
-            r"newer umpteen \(format 3, this version reads up to 2\); upgrade with pip",
+            lambda path: damage(path, format=4),
+            r"newer umpteen \(format 4, this version reads up to 3\); upgrade with pip",
         ),
         (lambda path: damage(path, settings=[]), "'settings' is missing"),
         (
@@ -355,6 +355,7 @@ def test_older_formats_are_upgraded_step_by_step(tmp_path, monkeypatch):
     save(tmp_path / "model")
     damage(tmp_path / "model", format=1)
     monkeypatch.setattr(folder, "FORMAT", 3)
+    monkeypatch.delitem(folder.UPGRADES, 2)
     monkeypatch.setitem(folder.UPGRADES, 1, lambda config: config | {"meta": {"steps": [1]}})
     with pytest.raises(BadModelFile, match="format 2"):
         store.read(tmp_path / "model")
