@@ -46,7 +46,8 @@ def params(names: Iterable[str]) -> list[Any]:
 
 
 LEARN_OTHERWISE = {
-    "full": {"training.head_learning_rate": 1.0},
+    "full": {"training.full_head_learning_rate": 1.0},
+    "xr-transformer": {"fusion": (1.0, 0.5, 0.0)},  # given, so that the encoder is kept where words say it all
     "extremetext": {
         "network.pooling": "", "training.epochs": 15.0, "training.learning_rate": 0.3,
         "training.head_learning_rate": 0.3, "network.hidden": 32, "network.dropout": 0.0,
@@ -68,7 +69,7 @@ BRIEFLY = {"training.epochs": 1.0}  # where what a network learns does not matte
 def learning(recipe: str) -> dict[str, Any]:
     """Return settings with which a recipe learns made data in a second or two."""
     if recipe not in NETS:
-        return LEARN
+        return LEARN | LEARN_OTHERWISE.get(recipe, {})
     return LEARN_AT_ONCE | LEARN_OTHERWISE.get(recipe, {})
 
 

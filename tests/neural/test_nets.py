@@ -215,7 +215,7 @@ def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
 
 def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Cascade:
     torch.manual_seed(seed)
-    config = neural({"network.head": "full", "training.head_learning_rate": rate, "network.dropout": (0.0,)})
+    config = neural({"network.head": "full", "training.full_head_learning_rate": rate, "network.dropout": (0.0,)})
     net = Cascade(Given([torch.randn(N_TEXTS, WIDTH)], config), LabelTree.flat(n_labels), config)
     net.head(0).weight.normal_()
     net.head(0).bias.normal_()
@@ -437,7 +437,8 @@ def test_a_text_is_read_once_for_network_and_ranker(encoder_folder: Path, monkey
 def test_weights_that_cannot_be_kept_are_told(recipe: Any, encoder_folder: Path) -> None:
     texts, lists, _ = make_corpus(40)
     encoder = tiny(encoder_folder)
-    settings = {"training.head_learning_rate": 1e6, "training.epochs": 2.0, "training.batch_size": 8}
+    settings = {"training.epochs": 2.0, "training.batch_size": 8}
+    settings |= {f"training.{name}": 1e6 for name in ("head_learning_rate", "full_head_learning_rate")}
     model = create(recipe.recipe, encoder | settings)
     with pytest.raises(BadConfig, match=r"lower training\.learning_rate"):
         model.fit(texts, lists)
@@ -460,6 +461,7 @@ def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
 
 OTHER_VALUES = {
     "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0, "features": "encoder",
+    "fusion": (1.0, 2.0, 3.0), "training.full_head_learning_rate": 9.0,
     "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.beams": (1,), "search.post": "identity",
     "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
     "tree.leaf_size": 3, "tree.depth": 2, "network.levels": (2,), "network.depth": 2, "network.branching": 2,
@@ -500,9 +502,10 @@ def test_a_ranker_uses_what_belongs_to_it() -> None:
 
 @pytest.mark.parametrize("recipe", ["lightxml", "full", "xml-cnn", "attentionxml"])
 def test_networks_stop_early(recipe: str, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_HELD_OUT", 10)
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 10)
     texts, lists, _ = make_corpus(80)
     frozen = {"training.learning_rate": 0.0, "training.head_learning_rate": 0.0, "training.swa_start": 1.0}
+    frozen |= {"training.full_head_learning_rate": 0.0}
     settings = {"training.epochs": 9.0, "training.batch_size": 16, "network.levels": (), "network.hidden": 4}
     settings |= {"training.validation_fraction": 0.25, "training.patience": 2, "training.init": "prior"}
     model = create(recipe, tiny(encoder_folder) | frozen | settings).fit(texts, lists)

@@ -397,5 +397,3 @@ def test_blocks_of_labels_go_on_after_an_interruption(encoder_folder: Path, corp
 def test_a_full_head_needs_the_logistic_loss() -> None:
     with pytest.raises(BadConfig, match=r"network\.head full needs training\.loss bce, but that is hinge"):
         fine_tuned({"network.head": "full", "training.loss": "hinge"})
-    with pytest.raises(BadConfig, match=r"network\.head auto needs training\.order coarse-to-fine"):
-        create("lightxml", {"network.head": "auto"})

@@ -18,7 +18,7 @@ _FEWEST_ROWS = 500  # with fewer training rows none are held out
 
 _RANKER = When("there is a ranker", has_ranker)
 _ROWS = When("feature rows are read", lambda c: has_ranker(c) or c.network.reads == "features")
-_WORDS = When("labels are clustered or ranked", lambda c: has_ranker(c) or c.network.head == "tree")
+_WORDS = When("labels are clustered or ranked", lambda c: has_ranker(c) or c.network.head != "full")
 
 
 @dataclass(frozen=True)

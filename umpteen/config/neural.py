@@ -59,13 +59,16 @@ _LAYERS = When("network.reader is layers", lambda c: c.network.reader == "layers
 _NO_LAYERS = When("network.reader is not layers", lambda c: c.network.reader != "layers")
 _TREE = When(
     "network.head is tree or training.order is coarse-to-fine",
-    lambda c: c.network.head == "tree" or c.is_recursive,
+    lambda c: c.network.head != "full" or c.is_recursive,
 )
-_FULL = When("network.head is full or auto", lambda c: c.network.head != "tree")
+_FULL = When(
+    "network.head is full, or auto with coarse-to-fine",
+    lambda c: c.network.head == "full" or (c.network.head == "auto" and c.is_recursive),
+)
 _VECTORS = When("network.reader is not lstm", lambda c: c.network.reader != "lstm")
 _SEARCHED = When(
     "network.head is tree and training.order is not coarse-to-fine",
-    lambda c: c.network.head == "tree" and not c.is_recursive,
+    lambda c: c.network.head != "full" and not c.is_recursive,
 )
 _SEARCHED_BY_VECTORS = When(
     "network.head is tree, network.reader is not lstm and training.order is not coarse-to-fine",
@@ -141,7 +144,7 @@ class NetworkConfig(Checked):
         "tree",
         "classifiers for every level of a label tree (tree), or one per label, trained in blocks without optimiser "
         "state (full). With coarse-to-fine, full is how the labels are trained after the clusters, and auto is full "
-        "for more labels than network.max_nodes, which tree does not train on",
+        "for more labels than network.max_nodes, which tree does not train on; otherwise auto is tree",
         choices=("tree", "full", "auto"),
     )
     levels: tuple[int, ...] = option(
@@ -381,12 +384,8 @@ class NeuralConfig(ModelConfig):
             raise BadConfig("network.head full has one level; use training.order joint or coarse-to-fine")
         if len(self.fusion) not in (0, 3):
             raise BadConfig(f"fusion must be three numbers or empty, but has {len(self.fusion)}")
-        if self.network.head == "full" and self.training.loss != "bce":
-            raise BadConfig(
-                f"network.head full is trained with the loss bce, but training.loss is {self.training.loss}"
-            )
-        if self.network.head == "auto" and not self.is_recursive:
-            raise BadConfig("network.head auto needs training.order coarse-to-fine; use tree or full")
+        if self.network.head == "full" and self.is_recursive and self.training.loss != "bce":
+            raise BadConfig(f"network.head full needs training.loss bce, but that is {self.training.loss}")
         if self.training.negatives == "all" and not self.is_recursive:
             raise BadConfig("training.negatives all needs training.order coarse-to-fine; use tfn or tfn+man")
         if self.is_recursive and self.network.reader != "layers":

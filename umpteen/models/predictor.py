@@ -50,8 +50,10 @@ class Predictor:
         """
         threshold = self._given_threshold if threshold is None else threshold
         if self.calibration_ is None:
-            return UNCALIBRATED_THRESHOLD if threshold is None else threshold
-        return self.calibration_.score_at(self.calibration_.threshold if threshold is None else threshold)
+            score = UNCALIBRATED_THRESHOLD if threshold is None else threshold
+        else:
+            score = self.calibration_.score_at(self.calibration_.threshold if threshold is None else threshold)
+        return float(np.float32(score))  # the precision of scores
 
     def _with_probabilities(self, top: TopK) -> TopK:
         """Add the probabilities of scores, if the model is calibrated."""
@@ -132,6 +134,7 @@ class Predictor:
             the calibration.
         """
         check_threshold(threshold)
+        n_labels = len(self.labels_)  # raises NotFitted
         limit = None if self.calibration_ is None else self.calibration_.limit
         most = ABOVE_THRESHOLD if limit is None else limit
         if self.targets_.kind == "single":
@@ -139,7 +142,7 @@ class Predictor:
         elif k is not None:
             check_k(k)
             most = k
-        top = self.topk(X, min(len(self.labels_), most))
+        top = self.topk(X, min(n_labels, most))
         least = float("-inf")
         if k is None or threshold is not None:
             least = self.score_at(threshold)
