@@ -620,7 +620,8 @@ def test_embeddings_of_features_survive_the_disk(tmp_path: Path, as_texts: bool)
 
 @pytest.mark.parametrize(("recipe", "order"), [("lightxml", "coarse-to-fine"), ("xr-transformer", "joint")])
 def test_an_order_that_a_recipe_does_not_have_is_refused(recipe: str, order: str) -> None:
+    settings = {"order": order, "negatives": "tfn+man"}
     with pytest.raises(BadConfig, match=f"{recipe} cannot be trained with training.order {order}"):
-        create(recipe, {"training.order": order})
+        create(recipe, {"training": settings})
     with pytest.raises(BadConfig, match="cannot be trained with"):
-        type(create(recipe))(training={"order": order}).fit(["a"], [["b"]])
+        type(create(recipe))(training=settings).fit(["a"], [["b"]])

@@ -128,7 +128,7 @@ class Model(Contract, Predictor):
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
         parts = self._trained(*kept, targets, tree, progress, run)
         self._take(parts)
-        if held_out is not None:
+        if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
         self._checkpoint = run
         return self

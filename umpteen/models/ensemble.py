@@ -141,7 +141,7 @@ class Ensemble(Predictor):
                 model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
-        if held_out is not None:
+        if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
         return self
 
@@ -214,6 +214,12 @@ class Ensemble(Predictor):
     def n_features_in_(self) -> int:
         """The width of feature rows."""
         return self._fitted()[0].n_features_in_
+
+    def score_at(self, threshold: float | None) -> float:
+        """Return the score of a threshold: by its own calibration, or else by that of the first model."""
+        if self.calibration_ is None:
+            return self._fitted()[0].score_at(threshold)
+        return super().score_at(threshold)
 
     @property
     def _given_threshold(self) -> float | None:

@@ -64,7 +64,8 @@ class Predictor:
     def _decision(self) -> dict[str, Any]:
         """Return which labels ``predict`` returns, in plain values."""
         if self.calibration_ is None:
-            return {"calibrated": False, "threshold": self._threshold}
+            threshold = UNCALIBRATED_THRESHOLD if self._given_threshold is None else self._given_threshold
+            return {"calibrated": False, "threshold": threshold}
         given = self._given_threshold
         threshold = self.calibration_.threshold if given is None else given
         return {"calibrated": True, "threshold": threshold, "limit": self.calibration_.limit}
