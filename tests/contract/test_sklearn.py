@@ -201,7 +201,7 @@ def test_decision_function_agrees_with_predict(
         return RECIPES[recipe](threads=1) if recipe in LINEAR else small(recipe, **{"tree.kind": "auto"})
 
     X = inputs(recipe)
-    model = fresh().fit(X, made.Y.toarray()).set_params(search__threshold=0.5)
+    model = fresh().fit(X, made.Y.toarray()).set_params(search__threshold=0.9)
     np.testing.assert_array_equal(model.decision_function(X) >= 0, model.predict(X) == 1)
     y = np.asarray(made.Y.argmax(axis=1)).ravel() // 10
     single = fresh().fit(X, y)
