@@ -1297,6 +1297,9 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
     assert len(commands) > 15
     for line in commands:
         words = shlex.split(line)
+        if words[0] == "mkdir":
+            Path(words[-1]).mkdir(parents=True)
+            continue
         if words[0] == "echo":
             text, mark, *words = words[1:]
             if mark == ">":

@@ -149,12 +149,17 @@ def train(
 @app.command()
 def predict(
     model: ModelFolder,
-    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; a folder of .txt files; - is stdin.")
+    ] = "-",
     k: Annotated[int, typer.Option("-k", help="Maximum number of labels per text.", min=1)] = 5,
     threshold: Annotated[float | None, typer.Option(help="Minimum score of the labels to print.")] = None,
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
+    whole_file: Annotated[
+        bool, typer.Option("--whole-file", help="Take a file as one text, not a text per line.")
+    ] = False,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -164,10 +169,11 @@ def predict(
 
     terminal = _terminal(quiet)
     options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
+    options["whole_file"] = whole_file
     with terminal.compiling():
         loaded = umpteen.load(model)
         if source == "-" and sys.stdin is not None and sys.stdin.isatty():
-            terminal.note("Type a text and press Enter; Ctrl-D ends.")
+            terminal.note("Type a text; Ctrl-D ends." if whole_file else "Type a text and press Enter; Ctrl-D ends.")
         run(loaded, source, k=k, terminal=terminal, **options)
 
 

@@ -1,4 +1,4 @@
-"""``umpteen predict``: read texts or feature rows and print predictions block by block.
+"""``umpteen predict``: read texts, documents or feature rows and print predictions block by block.
 
 A block of standard input is what has arrived: a line in a terminal, many lines of a fast pipe.
 """
@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from umpteen.cli.terminal import Terminal, json_line, printable
-from umpteen.data import Labels, read, stream_texts
+from umpteen.data import Labels, read, stream_documents, stream_texts
 from umpteen.data.lines import arriving_lines
+from umpteen.data.readers import document_folder
 from umpteen.data.tables import is_json_row, json_rows
 from umpteen.data.xmc import NO_TEXTS, load_npz
 from umpteen.errors import BadInput, nearest
 
 _BLOCK = 4096  # maximum number of texts predicted at a time
+_BLOCK_CHARACTERS = 1 << 26  # of documents, after which a block ends
 _SHOWN = 60  # characters of a text shown in a terminal
 _FEATURE_FILES = (".npz", ".svm", ".svmlight", ".libsvm")
 
-Block = tuple[list[str], Any]  # names of the rows, and the rows: texts or features
+Block = tuple[list[str], Any]  # how the rows are shown, and the rows: texts or features
 
 
 def predict(
@@ -36,10 +38,11 @@ def predict(
     beam: int | None = None,
     allowed: Path | None = None,
     threads: int | None = None,
+    whole_file: bool = False,
 ) -> None:
     """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
 
-    Labels with a score below ``threshold`` are not printed.
+    Labels with a score below ``threshold`` are not printed. With ``whole_file`` every file is one text.
     """
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
@@ -47,9 +50,10 @@ def predict(
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
     labels, least = model.labels_, -math.inf if threshold is None else threshold
-    line = _json_line if as_json else _readable_line
+    blocks, has_files = blocks_of(model, source, whole_file)
+    line = _LINES[has_files, as_json]
     n_rows, begun = 0, time.perf_counter()
-    for shown, X in (text_blocks if model.takes_texts else feature_blocks)(model, source):
+    for shown, X in blocks:
         top = model.topk(X, k, **options)
         answers = zip(shown, top.labels.tolist(), top.scores.tolist(), strict=True)
         sys.stdout.write("".join(line(text, _named(labels, *found, least)) for text, *found in answers))
@@ -60,7 +64,33 @@ def predict(
         terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
 
 
-def text_blocks(model: Any, source: str) -> Iterator[Block]:
+def blocks_of(model: Any, source: str, whole_file: bool) -> tuple[Iterator[Block], bool]:
+    """Return the rows of ``source`` in blocks, and whether they are shown by the names of their files."""
+    if not model.takes_texts:
+        if whole_file:
+            raise BadInput("--whole-file reads texts, but the model was trained on feature rows; leave it out")
+        return feature_blocks(model, source), False
+    documents = source if whole_file else None if source == "-" else document_folder(source)
+    if documents is None:
+        return text_blocks(source), False
+    return document_blocks(stream_documents(documents)), True
+
+
+def document_blocks(documents: Iterator[tuple[str, str]]) -> Iterator[Block]:
+    """Yield the names and texts of documents in blocks of bounded size."""
+    names, texts, n_characters = [], [], 0
+    for name, text in documents:
+        names.append(name)
+        texts.append(text)
+        n_characters += len(text)
+        if len(texts) == _BLOCK or n_characters >= _BLOCK_CHARACTERS:
+            yield names, texts
+            names, texts, n_characters = [], [], 0
+    if texts:
+        yield names, texts
+
+
+def text_blocks(source: str) -> Iterator[Block]:
     """Yield the texts of a file, of the test split of a folder or of standard input."""
     if source == "-":
         if sys.stdin is None:
@@ -137,14 +167,34 @@ def _named(labels: Labels, ids: Sequence[int], scores: Sequence[float], least: f
     return list(zip(labels.names(found), found, labels.keys(found), (score for _, score in kept), strict=True))
 
 
-def _json_line(text: str, answers: Named) -> str:
-    found = [{"label": name, "id": i, "key": key, "score": score} for name, i, key, score in answers]
-    return json_line({"labels": found})
+def _json_text_line(text: str, answers: Named) -> str:
+    return json_line(_answer(answers))
 
 
-def _readable_line(text: str, answers: Named) -> str:
+def _answer(answers: Named) -> dict[str, Any]:
+    return {"labels": [{"label": name, "id": i, "key": key, "score": score} for name, i, key, score in answers]}
+
+
+def _json_file_line(file: str, answers: Named) -> str:
+    return json_line({"file": file, **_answer(answers)})
+
+
+def _text_line(text: str, answers: Named) -> str:
     text = " ".join(text.split())
     if sys.stdout.isatty() and len(text) > _SHOWN:
         text = text[: _SHOWN - 1] + "…"
+    return _file_line(text, answers)
+
+
+def _file_line(file: str, answers: Named) -> str:
     named = [f"{printable(name)} ({score:.3f})" for name, _, _, score in answers]
-    return "\t".join([printable(text), *named]) + "\n"
+    return "\t".join([printable(file), *named]) + "\n"
+
+
+# How an answer is printed, by whether it is that of a file, and whether as JSON
+_LINES = {
+    (False, False): _text_line,
+    (False, True): _json_text_line,
+    (True, False): _file_line,
+    (True, True): _json_file_line,
+}

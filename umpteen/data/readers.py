@@ -20,8 +20,9 @@ import scipy.sparse as sp
 from umpteen.data import folders, tables, xmc
 from umpteen.data.corpus import Corpus, read_label_names, separator_in, split_cells
 from umpteen.data.dataset import Dataset
+from umpteen.data.documents import find_documents
 from umpteen.data.labels import Labels
-from umpteen.data.lines import find_packed, listing, missing, open_text, plain_suffix
+from umpteen.data.lines import PACKED, find_packed, listing, missing, open_text, plain_suffix
 from umpteen.data.sparse import wrap
 from umpteen.errors import BadInput
 
@@ -42,7 +43,7 @@ def read(
 ) -> Dataset:
     """Read one split of a dataset, whatever its format.
 
-    A folder may hold, for a split called ``train`` (text files also as ``.gz`` or ``.xz``):
+    A folder may hold, for a split called ``train`` (text files also compressed: ``.gz``, ``.xz`` or ``.bz2``):
 
     - ``train_texts.txt`` and ``train_labels.txt``, line by line; labels separated by blanks;
     - ``train.txt`` in the Extreme Classification Repository's format (``rows features labels``, then
@@ -115,7 +116,9 @@ def stream_texts(path: PathLike, split: str = "train", text_column: str = "text"
     if str(path) != "-" and Path(path).is_dir():
         found = _find(Path(path), split, text_column, None)
         if not isinstance(found.source, Corpus):
-            raise BadInput(f"{path} holds feature rows, not texts; read them with umpteen.read")
+            raise BadInput(
+                f"{path} holds feature rows, not texts; if each file is a text, use stream_documents (--whole-file)"
+            )
         return found.source.texts()
     kind = plain_suffix(Path(path))
     if kind == ".tsv":
@@ -130,6 +133,23 @@ def stream_texts(path: PathLike, split: str = "train", text_column: str = "text"
 def read_texts(path: PathLike, text_column: str = "text") -> list[str]:
     """Read the texts of a file, or of standard input for ``-``; see :func:`stream_texts`."""
     return list(stream_texts(path, text_column=text_column))
+
+
+def document_folder(path: PathLike, split: str = "test") -> Path | None:
+    """Return the folder whose ``.txt`` files are the texts to predict; None if ``path`` is a dataset or a file.
+
+    It is ``path`` itself, unless that holds the split in a sub-folder of texts beside label files.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return None
+    found = _in_folder(folder, split, "text", None)
+    if found is not None:
+        return found.where if found.where.is_dir() else None
+    if folders.has_documents(folder):
+        return folder
+    is_dataset = _label_names(folder) is not None or _in_folder(folder, "train", "text", None) is not None
+    return None if is_dataset or next(find_documents(folder), None) is None else folder
 
 
 # reads X and Y, given n_rows and n_features
@@ -163,7 +183,7 @@ def _find(path: Path, split: str, text_column: str, label_column: str | None) ->
         raise BadInput(
             f"no {split} split in {path}: looked for {split}_texts.txt with {split}_labels.txt, {split}.txt, "
             f"X.{_npz_names(split)[0]}.npz, {split}.tsv, {split}.jsonl, {split}.csv, {split}.parquet "
-            f"(text files also .gz or .xz) and *.txt beside *.key; {listing(path)}"
+            f"(text files also {PACKED}) and *.txt beside *.key; {listing(path)}"
         )
     found.label_names = _label_names(path)
     return found
@@ -174,7 +194,7 @@ def _in_folder(folder: Path, split: str, text_column: str, label_column: str | N
     if texts is not None:
         labels = find_packed(folder, f"{split}_labels.txt")
         if labels is None and label_column is not None:
-            raise BadInput(f"{texts} has no {split}_labels.txt, .gz or .xz beside it; {listing(folder)}")
+            raise BadInput(f"{texts} has no {split}_labels.txt, also {PACKED}, beside it; {listing(folder)}")
         return _Found(texts, folders.aligned_corpus(texts, labels) if labels else _unlabelled(texts))
     for suffix in _ROW_FILES:
         rows = find_packed(folder, split + suffix)
@@ -202,7 +222,7 @@ def _in_file(path: Path, text_column: str, label_column: str | None) -> _Found:
     if kind in _ROW_FILES:
         return _rows_file(path)
     known = ", ".join((*_ROW_FILES, ".tsv", *tables.TABLES))
-    raise BadInput(f"{path} is of no known kind: a data file ends in {known} (text files also .gz or .xz)")
+    raise BadInput(f"{path} is of no known kind: a data file ends in {known} (text files also {PACKED})")
 
 
 def _rows_file(path: Path) -> _Found:

@@ -1,5 +1,6 @@
 """Every format through the one door, and one vocabulary for all splits."""
 
+import bz2
 import csv
 import gzip
 import io
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from umpteen.data import Labels, read, read_pair, read_texts, stream_texts
 from umpteen.errors import BadInput, MissingExtra
 
-PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress}
+PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def put(folder, packing="", **files):
@@ -29,7 +30,7 @@ def names_of(data):
     return [sorted(data.labels.names(row.indices)) for row in data.Y]
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("packing", PACK)
 def test_line_aligned_folder(tmp_path, packing):
     put(
         tmp_path,
@@ -141,7 +142,7 @@ def test_n_rows(tmp_path):
 XMC = "3 6 4\n1,3 0:0.5 5:-2e1\n 2:1\n0\n"
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("end", ["", "\r\n\n"])
 def test_repository_format(tmp_path, packing, end):
     put(tmp_path, packing, train__txt=XMC.rstrip("\n") + end)
