@@ -1,4 +1,4 @@
-"""The command on documents: an answer per file."""
+"""The command on documents, with vocabularies, and on tables with columns of any name."""
 
 from __future__ import annotations
 
@@ -99,3 +99,90 @@ def test_a_model_of_rows_takes_no_whole_files(tmp_path: Path) -> None:
     ran("train", tmp_path, "-o", tmp_path / "model", *SMALL)
     refused = run("predict", tmp_path / "model", tmp_path / "train.svm", "--whole-file")
     assert (refused.exit_code, "trained on feature rows" in refused.stderr) == (2, True)
+
+
+# Vocabularies
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Path:
+    """A folder of texts with labels that are keys, and a vocabulary in three languages."""
+    folder = tmp_path / "keyed"
+    folder.mkdir()
+    keys = {"fruit": "urn:f", "tool": "urn:t"}
+    rows = [json.dumps({"text": text, "labels": [keys[label]]}) for text, label in TEXTS.items()]
+    (folder / "train.jsonl").write_text("\n".join(rows))
+    (tmp_path / "vocab.csv").write_text("uri,label_en,label_sv,label_fi\nurn:f,fruit,frukt,\nurn:t,tool,,työkalu\n")
+    return folder
+
+
+def shown(model: Path, *flags: Any) -> list[tuple[str, str]]:
+    """Return names and keys of the best labels of a fruit and of a tool."""
+    result = ran("predict", model, "-k", "1", "--json", *flags, stdin="a pear\na saw\n")
+    best = [json.loads(line)["labels"][0] for line in result.stdout.splitlines()]
+    return [(label["label"], label["key"]) for label in best]
+
+
+def test_names_of_a_vocabulary_are_stored_in_the_model(keyed: Path, tmp_path: Path) -> None:
+    vocab = tmp_path / "vocab.csv"
+    flags = [flag for flag in SMALL if flag != "--quiet"]
+    result = ran("train", keyed, "-o", tmp_path / "m", "--vocab", vocab, "--language", "sv", *flags)
+    assert "Of 2 labels, 1 have no name in 'sv' but in another language" in result.stderr
+    assert shown(tmp_path / "m") == [("frukt", "urn:f"), ("tool", "urn:t")]
+    again = ["--vocab", vocab, "--language", "fi"]
+    assert shown(tmp_path / "m", *again) == [("fruit", "urn:f"), ("työkalu", "urn:t")]
+    assert "no name in 'fi'" in run("predict", tmp_path / "m", *again, stdin="a pear\n").stderr
+    assert shown(tmp_path / "m") == [("frukt", "urn:f"), ("tool", "urn:t")]  # for display only
+
+
+def test_names_of_a_vocabulary_add_no_cells(keyed: Path, tmp_path: Path) -> None:
+    ran("train", keyed, "-o", tmp_path / "m", *SMALL)
+    (tmp_path / "odd.csv").write_text('uri,label\nurn:f,"a\nb\tc\x1b[2J"\nurn:t,t\n')
+    line = ran("predict", tmp_path / "m", "--vocab", tmp_path / "odd.csv", "-k", "1", stdin="a pear\n").stdout
+    assert line.startswith("a pear\ta b c\\x1b[2J (")
+    assert len(line.splitlines()) == 1
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(keyed: Path, tmp_path: Path) -> None:
+    words = ["train", keyed, "-o", tmp_path / "m", *SMALL]
+    refused = run(*words, "--language", "sv")
+    assert (refused.exit_code, "--vocab FILE" in refused.stderr) == (2, True)
+    refused = run(*words, "--vocab", tmp_path / "vocab.csv", "--language", "de")
+    assert (refused.exit_code, "only in en, fi, sv" in refused.stderr) == (2, True)
+    (tmp_path / "other.tsv").write_text("urn:x\tx\n")
+    refused = run(*words, "--vocab", tmp_path / "other.tsv")
+    assert (refused.exit_code, "has none of the 2 labels" in refused.stderr) == (2, True)
+    assert not (tmp_path / "m").exists()
+
+
+# Tables
+
+
+def test_columns_of_tables_in_every_command(tmp_path: Path) -> None:
+    rows = [f"{number},{text},{label}|all of them\n" for number, (text, label) in enumerate(TEXTS.items())]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text("id,title,subjects\n" + "".join(rows))
+    columns = ["--text-column", "title", "--label-column", "subjects"]
+    ran("train", tmp_path, "-o", tmp_path / "m", *columns, "--label-separator", "|", *SMALL)
+    answers = ran("predict", tmp_path / "m", tmp_path, "-k", "3", "--text-column", "title", "--json").stdout
+    labels = [{label["label"] for label in json.loads(line)["labels"]} for line in answers.splitlines()]
+    assert labels == [{"fruit", "tool", "all of them"}] * 4
+    evaluated = ran("evaluate", tmp_path / "m", tmp_path, *columns, "--json")  # the model has the separator
+    found = json.loads(evaluated.stdout)
+    assert found["unseen_labels"] == 0.0
+    words = ["bench", tmp_path, "--recipes", "plt", "--json", *columns, "--label-separator", "|", *SMALL]
+    assert json.loads(ran(*words).stdout)[0]["unseen_labels"] == 0.0
+
+
+def test_tables_without_a_header(tmp_path: Path) -> None:
+    rows = [f"{label}\t{number}\t{text}\n" for number, (text, label) in enumerate(TEXTS.items())]
+    (tmp_path / "train.tsv").write_text("".join(rows))
+    columns = ["--no-header", "--text-column", "2"]
+    ran("train", tmp_path, "-o", tmp_path / "m", *columns, "--label-column", "0", *SMALL)
+    lines = ran("predict", tmp_path / "m", tmp_path / "train.tsv", "-k", "1", *columns).stdout.splitlines()
+    assert [line.split(" (")[0] for line in lines] == [f"{text}\t{label}" for text, label in TEXTS.items()]
+
+
+def test_predict_reads_the_column_of_json_lines(model: Path) -> None:
+    result = ran("predict", model, "-k", "1", "--text-column", "title", stdin='{"title": "a pear"}\n')
+    assert result.stdout.startswith("a pear\tfruit")

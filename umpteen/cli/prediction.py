@@ -6,13 +6,13 @@ A block of standard input is what has arrived: a line in a terminal, many lines 
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from umpteen.cli.terminal import Terminal, json_line, printable
-from umpteen.data import Labels, read, stream_documents, stream_texts
+from umpteen.data import Labels, Vocabulary, read, stream_documents, stream_texts
 from umpteen.data.lines import arriving_lines
 from umpteen.data.readers import document_folder
 from umpteen.data.tables import is_json_row, json_rows
@@ -39,10 +39,14 @@ def predict(
     allowed: Path | None = None,
     threads: int | None = None,
     whole_file: bool = False,
+    columns: Mapping[str, Any] | None = None,
+    vocab: Path | None = None,
+    language: str | None = None,
 ) -> None:
     """Print the best labels of every text of ``source``, which is a file, a folder or ``-``.
 
-    Labels with a score below ``threshold`` are not printed. With ``whole_file`` every file is one text.
+    Labels with a score below ``threshold`` are not printed. With ``whole_file`` every file is one text. The names of
+    ``vocab`` are printed in place of those of the model, if that is given.
     """
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"--threshold takes a number, but got {threshold}; scores lie between 0 and 1 as a rule")
@@ -50,7 +54,9 @@ def predict(
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
     labels, least = model.labels_, -math.inf if threshold is None else threshold
-    blocks, has_files = blocks_of(model, source, whole_file)
+    if vocab is not None:
+        labels = _renamed(labels, vocab, language, terminal)
+    blocks, has_files = blocks_of(model, source, whole_file, columns or {})
     line = _LINES[has_files, as_json]
     n_rows, begun = 0, time.perf_counter()
     for shown, X in blocks:
@@ -64,7 +70,7 @@ def predict(
         terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
 
 
-def blocks_of(model: Any, source: str, whole_file: bool) -> tuple[Iterator[Block], bool]:
+def blocks_of(model: Any, source: str, whole_file: bool, columns: Mapping[str, Any]) -> tuple[Iterator[Block], bool]:
     """Return the rows of ``source`` in blocks, and whether they are shown by the names of their files."""
     if not model.takes_texts:
         if whole_file:
@@ -72,7 +78,7 @@ def blocks_of(model: Any, source: str, whole_file: bool) -> tuple[Iterator[Block
         return feature_blocks(model, source), False
     documents = source if whole_file else None if source == "-" else document_folder(source)
     if documents is None:
-        return text_blocks(source), False
+        return text_blocks(source, columns), False
     return document_blocks(stream_documents(documents)), True
 
 
@@ -90,16 +96,16 @@ def document_blocks(documents: Iterator[tuple[str, str]]) -> Iterator[Block]:
         yield names, texts
 
 
-def text_blocks(source: str) -> Iterator[Block]:
+def text_blocks(source: str, columns: Mapping[str, Any]) -> Iterator[Block]:
     """Yield the texts of a file, of the test split of a folder or of standard input."""
     if source == "-":
         if sys.stdin is None:
             raise BadInput("texts are read from standard input, but that is closed; name a file, or pipe texts in")
-        blocks = typed_texts(sys.stdin.buffer)
+        blocks = typed_texts(sys.stdin.buffer, columns.get("text_column", "text"))
     else:
         if Path(source).suffix in _FEATURE_FILES:
             raise BadInput(f"the model was trained on texts, but {source} holds feature rows; pass texts")
-        blocks = _in_blocks(stream_texts(source, "test"))
+        blocks = _in_blocks(stream_texts(source, "test", **columns))
     for texts in blocks:
         yield texts, texts
 
@@ -112,14 +118,14 @@ def feature_blocks(model: Any, source: str) -> Iterator[Block]:
         yield [f"row {start + i}" for i in range(block.shape[0])], block
 
 
-def typed_texts(stream: BinaryIO) -> Iterator[list[str]]:
+def typed_texts(stream: BinaryIO, text_column: str = "text") -> Iterator[list[str]]:
     """Yield texts, or JSON lines if the first line is one, in blocks as they arrive."""
     n_lines, is_json = 0, False
     for lines in arriving_lines(stream):
-        is_json = is_json_row(lines[0], "text") if n_lines == 0 else is_json
+        is_json = is_json_row(lines[0], text_column) if n_lines == 0 else is_json
         texts = lines
         if is_json:
-            texts = [text for text, _ in json_rows(lines, "standard input", "text", first_line=n_lines + 1)]
+            texts = [text for text, _ in json_rows(lines, "standard input", text_column, first_line=n_lines + 1)]
         n_lines += len(lines)
         for start in range(0, len(texts), _BLOCK):
             yield texts[start : start + _BLOCK]
@@ -137,6 +143,13 @@ def read_allowed(path: Path, labels: Labels) -> list[int]:
             hint = nearest(label, labels.keys(range(min(len(labels), 10_000))))
             raise BadInput(f"{path}:{number}: {label!r} is none of the {len(labels)} labels of the model{hint}")
     return found.indices.tolist()
+
+
+def _renamed(labels: Labels, vocab: Path, language: str | None, terminal: Terminal) -> Labels:
+    vocabulary = Vocabulary.read(vocab)
+    renamed = vocabulary.rename(labels, language)
+    terminal.note(str(vocabulary.coverage(labels, language)))
+    return renamed
 
 
 def _in_blocks(texts: Iterator[str]) -> Iterator[list[str]]:
