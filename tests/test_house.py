@@ -67,6 +67,18 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded & heavy
 
 
+def test_submodules_are_attributes() -> None:
+    code = "import umpteen; print(umpteen.data.Labels.__name__, umpteen.metrics.__name__, umpteen.errors.BadInput)"
+    assert fresh(code).split()[:2] == ["Labels", "umpteen.metrics"]
+
+
+def test_the_package_is_the_command() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "umpteen", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == f"umpteen {umpteen.__version__}\n"
+
+
 def test_a_linear_model_needs_neither_torch_nor_sklearn() -> None:
     code = """
 import sys, json, tempfile

@@ -75,7 +75,7 @@ Encoder = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Encoder, if the recipe has one: minilm, a name on the hub, or a folder."),
 ]
-Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda or mps.")]
+Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda, cuda:1 or mps.")]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,

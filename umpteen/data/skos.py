@@ -18,7 +18,7 @@ def read_skos(path: Path, kind: str) -> Iterator[tuple[str, str, str]]:
     The file is parsed from memory, in formats that refer to no other files. Entities of XML, which could, are refused.
     """
     try:
-        import rdflib
+        import rdflib  # pyrefly: ignore[missing-import]
     except ImportError as error:
         raise MissingExtra("rdflib", "skos", "reading SKOS") from error
     content = _read(path)

@@ -77,6 +77,7 @@ class EncodedModel(Model):
         for noun, names in _BY_MACHINE.items():
             if noun in settings:
                 settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
+        settings["encoder"]["pooling"] = encoder.config.pooling  # that of the files, if it is auto
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
         given = () if tree is None else tree_arrays(tree).values()
         # The weights, not the encoder's name: other files may have the same name later.

@@ -149,7 +149,7 @@ def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
 def _device(config: NeuralConfig) -> str:
     """Return where a network will be trained; without torch nothing will, and a CPU is as good a guess as any."""
     if config.encoder.device != "auto":
-        return config.encoder.device
+        return config.encoder.device.partition(":")[0]
     try:
         return encoders().pick_device("auto").type
     except MissingExtra:
