@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from umpteen.config import TfidfConfig, from_dict, to_dict
+from umpteen.data.columns import readable
 from umpteen.data.finite import is_finite
 from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
@@ -71,20 +72,20 @@ class Tfidf:
 
         ``texts`` is read twice; an iterator is held in memory as UTF-8.
         """
-        self._fit(Texts(texts, self.config.lowercase), progress)
+        self._fit(Texts(_column(texts), self.config.lowercase), progress)
         return self
 
     def fit_transform(self, texts: Iterable[str], progress: Progress = silent) -> csr_matrix:
         """Learn the terms and return the rows of the same texts."""
-        readable = Texts(texts, self.config.lowercase)
-        self._fit(readable, progress)
-        return self._transform(readable, self.threads, progress)
+        blocks = Texts(_column(texts), self.config.lowercase)
+        self._fit(blocks, progress)
+        return self._transform(blocks, self.threads, progress)
 
     def transform(self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent) -> csr_matrix:
         """Return one row per text, float32 with sorted indices; the row of a text without known terms is empty."""
         self._fitted()
-        readable = Texts(texts, self.config.lowercase, once=True)
-        return self._transform(readable, self.threads if threads is None else threads, progress)
+        blocks = Texts(_column(texts), self.config.lowercase, once=True)
+        return self._transform(blocks, self.threads if threads is None else threads, progress)
 
     def transform_one(self, text: str) -> Row:
         """Return the columns and weights of one text, the same as a row of :meth:`transform`."""
@@ -219,6 +220,11 @@ class Tfidf:
         weigh_texts(*block, *self._splitter, *self._vocabulary, self.config.sublinear, indptr, indices, data)
         n = indptr[-1]
         return indptr, indices[:n].copy(), data[:n].copy()
+
+
+def _column(texts: Any) -> Any:
+    """Return a column of a table as a list; an iterator is left to ``Texts``, which holds it in less memory."""
+    return texts if isinstance(texts, Iterator) else readable(texts)
 
 
 def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:

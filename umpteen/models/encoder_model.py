@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from umpteen import __version__
 from umpteen.config import to_dict
-from umpteen.data.targets import is_texts, readable
+from umpteen.data.columns import readable
+from umpteen.data.targets import is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from umpteen import store
+from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
-from umpteen.data.targets import readable
 from umpteen.errors import BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.shortlist import TopK
