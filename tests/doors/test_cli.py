@@ -208,7 +208,7 @@ TRAIN = ["train", "DATA", "-o", "MODEL"]
         (["bench", "DATA", "--recipes", "xr-linear", "--encoder", "minilm"], "xr-linear has no setting 'encoder.name'"),
         ([*TRAIN, "--encoder", "minilm"], "xr-linear has no setting 'encoder.name'"),
         ([*TRAIN, "--recipe", "plt", "--device", "cpu"], "plt has no setting 'encoder.device'"),
-        ([*TRAIN, "--recipe", "xr-transformer", "--device", "gpu"], "device must be one of auto, cpu, cuda, mps"),
+        ([*TRAIN, "--recipe", "xr-transformer", "--device", "gpu"], "device must be auto, cpu, cuda, mps, or a GPU"),
         ([*TRAIN, "--recipe", "xr-transformer", "--encoder", "not/a/name"], "neither a folder nor a name on the hub"),
     ],
 )
