@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "umpteen"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))])
-OPTIONAL = {"pyarrow", "safetensors", "torch", "transformers", "triton"}
+OPTIONAL = {"pyarrow", "rdflib", "safetensors", "torch", "transformers", "triton"}
 
 PUBLIC = {
     "AttentionXML", "Bonsai", "CascadeDiSMEC", "CascadeXML", "Dataset", "DiSMEC", "Ensemble", "ExtremeText", "FullHead",
@@ -67,6 +67,18 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded & heavy
 
 
+def test_submodules_are_attributes() -> None:
+    code = "import umpteen; print(umpteen.data.Labels.__name__, umpteen.metrics.__name__, umpteen.errors.BadInput)"
+    assert fresh(code).split()[:2] == ["Labels", "umpteen.metrics"]
+
+
+def test_the_package_is_the_command() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "umpteen", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == f"umpteen {umpteen.__version__}\n"
+
+
 def test_a_linear_model_needs_neither_torch_nor_sklearn() -> None:
     code = """
 import sys, json, tempfile
@@ -84,9 +96,9 @@ def test_requirements_are_imported_and_extras_are_not_required() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {_package(line) for line in project["dependencies"]}
     extras = project["optional-dependencies"]
-    assert set(extras) == {"transformers", "data", "all"}
+    assert set(extras) == {"transformers", "data", "skos", "all"}
     assert set(re.findall(r"\w+", extras["all"][0])) == set(extras) - {"all"} | {"umpteen"}
-    optional = {_package(line) for name in ("transformers", "data") for line in extras[name]}
+    optional = {_package(line) for name in ("transformers", "data", "skos") for line in extras[name]}
     assert not required & optional
     code = f"""
 import importlib, json, sys

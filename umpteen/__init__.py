@@ -23,12 +23,15 @@ _PLACES = {
     "umpteen.shortlist": ("TopK",),
     "umpteen.tree": ("LabelTree",),
 }  # fmt: skip
+_SUBMODULES = ("data", "errors", "metrics", "models")  # attributes without an import of their own
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [*sorted(_MODULES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"umpteen.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'umpteen' has no attribute '{name}'")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -85,11 +85,14 @@ def evaluate_model(
     return Evaluation(metrics.result(), len(dataset), seconds, unseen_labels(model, Y), recall)
 
 
-def read_for(model: Any, path: str | os.PathLike[str], split: str = "test") -> Dataset:
-    """Read a split for a model: feature rows of its width, or texts with labels separated as in its training data."""
+def read_for(model: Any, path: str | os.PathLike[str], split: str = "test", **columns: Any) -> Dataset:
+    """Read a split for a model: feature rows of its width, or texts with labels separated as in its training data.
+
+    Takes the columns and the separator of labels in tables like :func:`umpteen.read`.
+    """
     if model.takes_texts:
-        return read(path, split, labels=model.labels_)
-    return read(path, split, n_features=model.n_features_in_)
+        return read(path, split, labels=model.labels_, **columns)
+    return read(path, split, n_features=model.n_features_in_, **columns)
 
 
 def label_weights(model: Any, n_labels: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:

@@ -239,7 +239,7 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("lightxml", {"network.pooling": "cls, max"}), "network.pooling must be poolings separated"),
         (lambda: create("xr-transformer", {"encoder.nam": "x"}), "'nam'; did you mean 'name'"),
         (lambda: create("xr-transformer", {"encoder": 5}), "encoder must be a EncoderConfig or a dict, but is 5"),
-        (lambda: create("xr-transformer", {"encoder.device": "gpu"}), "device must be one of auto, cpu, cuda, mps"),
+        (lambda: create("xr-transformer", {"encoder.device": "gpu"}), "device must be auto, cpu, cuda, mps, or a GPU"),
         (lambda: create("xr-transformer", {"features": "words"}), "features must be one of auto, both, encoder, tfidf"),
         (lambda: create("xr-transformer", {"head_weight": 2}), "head_weight must be at most 1.0, but is 2"),
         (lambda: create("xr-transformer", {"fusion": (1.0,)}), "fusion must be three numbers or empty, but has 1"),
@@ -482,7 +482,8 @@ def _change(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda c: c["meta"].update(trees=2), "has no arrays 'tree-1'"),
         (lambda c: c["meta"].update(trees=0), "do not fit its 60 labels"),
         (lambda c: c["meta"].update(targets={"kin": "lists"}), "not a whole umpteen model"),
-        (lambda c: c["meta"]["data"].update(separator="|"), "labels cannot be separated by '|'"),
+        (lambda c: c["meta"]["data"].update(separator="a\nb"), "a label separator is one to 8 characters"),
+        (lambda c: c["meta"]["data"].update(separator=5), "a label separator is one to 8 characters"),
         (lambda c: c.pop("meta"), "'meta' is missing"),
     ],
 )

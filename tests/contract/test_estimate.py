@@ -286,8 +286,9 @@ def test_wrong_data_is_refused_here_too(made: Made) -> None:
     assert estimate("xr-transformer", [], np.zeros((0, 2))).seconds == 0
 
 
-def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path) -> None:
-    settings = {"encoder.name": str(encoder_folder), "encoder.device": "cuda"}
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_memory_on_a_gpu_is_told_apart(made: Made, encoder_folder: Path, device: str) -> None:
+    settings = {"encoder.name": str(encoder_folder), "encoder.device": device}
     found = create("lightxml", settings).estimate(made.texts, made.lists)
     assert found.gpu_mb > 0
     assert f"and {found.gpu_mb:,.0f} MB on the GPU" in str(found)

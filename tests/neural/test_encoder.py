@@ -17,7 +17,7 @@ from umpteen.config import EncoderConfig
 from umpteen.data.locate import locate
 from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
-from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads
+from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads, pick_device
 
 
 def load(folder: Path, **settings: Any) -> Encoder:
@@ -145,6 +145,41 @@ def test_every_pooling(encoder_folder: Path, pooling: str, expected: Any) -> Non
     np.testing.assert_allclose(found[0], vector / np.linalg.norm(vector), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (None, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_max_tokens": True}, "mean"),
+        ({"pooling_mode": "cls"}, "cls"),
+    ],
+)
+def test_the_pooling_saved_with_an_encoder(
+    encoder_folder: Path, tmp_path: Path, facts: dict[str, bool] | None, expected: str
+) -> None:
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    if facts is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(facts))
+    encoder = load(folder)
+    assert (encoder.config.pooling, encoder.pooling.kind) == (expected, expected)
+    assert load(folder, pooling="mean").pooling.kind == "mean"  # a choice of one's own comes first
+    assert encoder.twin().config.pooling == expected
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "x" * 100_000])
+def test_a_damaged_file_of_pooling(encoder_folder: Path, tmp_path: Path, content: str) -> None:
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(content)
+    with pytest.raises(BadInput, match=r"1_Pooling.config\.json"):
+        load(folder)
+
+
 def test_embeddings_do_not_depend_on_the_batch(encoder_folder: Path, corpus: Any) -> None:
     texts = corpus[0]
     many, few = load(encoder_folder), load(encoder_folder, batch_tokens=10)
@@ -170,7 +205,7 @@ def test_saved_files_give_the_same_embeddings(encoder: Encoder, tmp_path: Path, 
 
 
 def test_a_pooling_that_does_not_exist(encoder_folder: Path) -> None:
-    with pytest.raises(BadConfig, match="must be mean, cls, last5"):
+    with pytest.raises(BadConfig, match="must be auto, mean, cls, last5"):
         load(encoder_folder, pooling="max")
     with pytest.raises(BadConfig, match="names layer 7, but the encoder has 2 layers"):
         load(encoder_folder, pooling="cls@7")
@@ -209,6 +244,21 @@ def test_an_encoder_without_a_fast_tokenizer(encoder_folder: Path, tmp_path: Pat
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: slow)
     with pytest.raises(BadInput, match="has no fast tokenizer"):
         load(encoder_folder)
+
+
+def test_a_gpu_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert pick_device("cuda") == torch.device("cuda")
+    assert current == []
+    assert pick_device("cuda:1") == torch.device("cuda:1") == current[0]
+    with pytest.raises(BadConfig, match="is cuda:2, but torch finds no such device"):
+        pick_device("cuda:2")
+    for wrong in ("cuda:", "cuda:-1", "cpu:0", "gpu"):
+        with pytest.raises(BadConfig, match="or a GPU by its number"):
+            EncoderConfig(device=wrong)
 
 
 def test_a_device_that_is_not_here(encoder_folder: Path) -> None:

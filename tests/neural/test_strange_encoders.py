@@ -246,8 +246,11 @@ def test_a_network_with_damaged_weights_is_refused(model: Path, value: Any) -> N
 
 
 def test_only_plain_files_are_fetched_from_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(folder))
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.append(more) or str(folder))
     encoder = Encoder.load(EncoderConfig(name="some/encoder", max_length=16, device="cpu"))
     assert isinstance(encoder.model, torch.nn.Module)
-    assert set(asked["allow_patterns"]) == {"*.json", "*.safetensors", "*.txt", "*.model"}
+    plain, pooling = asked
+    assert set(plain["allow_patterns"]) == {"*.json", "*.safetensors", "*.txt", "*.model"}
+    assert plain["ignore_patterns"] == ["*/*"]
+    assert pooling == {"allow_patterns": ["1_Pooling/config.json"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,3 +292,18 @@ def test_threads_of_a_call_reach_the_encoder(make: Any, corpus: Any, monkeypatch
         model.topk(corpus[0][:3], 2, threads=threads)
     assert seen == [1, 2]
     assert torch.get_num_threads() == before
+
+
+def test_the_pooling_that_was_found_is_stored(make: Any, encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    encoder = {"name": str(folder), "max_length": 16, "device": "cpu"}
+    model = make(encoder=encoder, training=TRAINING | {"epochs": (0.2, 0.2)}).fit(corpus[0], corpus[1])
+    assert (model.config.encoder.pooling, model.config_.encoder.pooling) == ("auto", "cls")
+    model.save(tmp_path / "model")
+    shutil.rmtree(folder)
+    again = umpteen.load(tmp_path / "model")
+    assert again.config_.encoder.pooling == "cls"
+    np.testing.assert_array_equal(again.embed(corpus[0][:5]), model.embed(corpus[0][:5]))

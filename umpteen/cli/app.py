@@ -76,12 +76,22 @@ Encoder = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Encoder, if the recipe has one: minilm, a name on the hub, or a folder."),
 ]
-Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda or mps.")]
+Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda, cuda:1 or mps.")]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; see: umpteen settings. May be repeated."),
 ]
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of the texts in a table, or its number with --no-header.")
+]
+LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels in a table.")]
+LabelSeparator = Annotated[str | None, typer.Option(metavar="TEXT", help="What separates labels, such as ; or |.")]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="A CSV or TSV file has no header; columns are 0, 1, …")]
+Vocab = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Names of the labels by key: key<TAB>name, CSV of Annif, or SKOS.")
+]
+Language = Annotated[str | None, typer.Option(metavar="TAG", help="Language of the names in it, such as sv.")]
 
 
 def _print_version(is_given: bool) -> None:
@@ -125,16 +135,31 @@ def train(
     seed: Seed = None,
     threads: Threads = None,
     rows: Rows = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
+    vocab: Vocab = None,
+    language: Language = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep finished stages here; the same command resumes.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save it. Settings may also be flags: --tree.branching 16."""
-    from umpteen.cli.options import check_all_encoders, collect, data_path, numbers, of_recipes
+    from umpteen.cli.options import (
+        check_all_encoders,
+        check_language,
+        collect,
+        data_path,
+        numbers,
+        of_recipes,
+        table_options,
+    )
     from umpteen.cli.training import build
     from umpteen.cli.training import train as run
 
+    check_language(vocab, language)
     direct = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
     common, own = of_recipes(set_ or [])
     recipe, settings = collect(config, common, recipe, preset=preset, **direct)
@@ -144,13 +169,17 @@ def train(
     model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
     given = {*settings, *(key for some in own.values() for key in some)}
     options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
+    options |= {"vocab": vocab, "language": language}
+    options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     run(data_path(data), output, model, given, **options)
 
 
 @app.command()
 def predict(
     model: ModelFolder,
-    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; - is stdin.")] = "-",
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="Texts, one a line or JSON lines; a folder of .txt files; - is stdin.")
+    ] = "-",
     k: Annotated[
         int | None,
         typer.Option("-k", help="Number of labels per text. Default: those that reach the threshold.", min=1),
@@ -161,19 +190,30 @@ def predict(
     as_json: AsJson = False,
     beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
+    whole_file: Annotated[
+        bool, typer.Option("--whole-file", help="Take a file as one text, not a text per line.")
+    ] = False,
+    text_column: TextColumn = None,
+    no_header: NoHeader = False,
+    vocab: Vocab = None,
+    language: Language = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Print the best labels of every text, as texts arrive."""
     import umpteen
+    from umpteen.cli.options import check_language, table_options
     from umpteen.cli.prediction import predict as run
 
+    check_language(vocab, language)
     terminal = _terminal(quiet)
     options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
+    options |= {"whole_file": whole_file, "vocab": vocab, "language": language}
+    options["columns"] = table_options(text_column, no_header=no_header)
     with terminal.compiling():
         loaded = umpteen.load(model)
         if source == "-" and sys.stdin is not None and sys.stdin.isatty():
-            terminal.note("Type a text and press Enter; Ctrl-D ends.")
+            terminal.note("Type a text; Ctrl-D ends." if whole_file else "Type a text and press Enter; Ctrl-D ends.")
         run(loaded, source, k=k, terminal=terminal, **options)
 
 
@@ -189,15 +229,20 @@ def evaluate(
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels with at least this score.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Print the metrics of a model on labelled data, in per cent."""
     import umpteen
     from umpteen.cli.evaluation import evaluate as run
-    from umpteen.cli.options import data_path, numbers
+    from umpteen.cli.options import data_path, numbers, table_options
 
     options = {"propensity": propensity, "threshold": threshold, "threads": threads, "as_json": as_json}
+    options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
     run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, **options)
 
@@ -305,6 +350,10 @@ def bench(
     rows: Rows = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of the data to test on.")] = "test",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File of results; those in it are reused.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
     as_json: AsJson = False,
     config: Config = None,
     set_: Set = None,
@@ -315,12 +364,13 @@ def bench(
     """Train recipes on one dataset and compare quality, time, memory and size."""
     from umpteen.cli.benchmark import bench as run
     from umpteen.cli.inspection import recipe_names
-    from umpteen.cli.options import collect, data_path, of_recipes
+    from umpteen.cli.options import collect, data_path, of_recipes, table_options
 
     direct = {"seed": seed, "threads": threads, "encoder.name": encoder, "encoder.device": device}
     common, own = of_recipes(set_ or [])
     _, changed = collect(config, common, **direct)
     options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json, "split": split, "out": out, "own": own}
+    options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     run(data_path(data), recipe_names(recipes), changed, **options)
 
 

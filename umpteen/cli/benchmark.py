@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -66,6 +66,7 @@ class Job:
     split: str
     quiet: bool
     own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of single recipes of an ensemble
+    columns: dict[str, Any] = field(default_factory=dict)  # of a table, as arguments of umpteen.read
 
     @property
     def key(self) -> str:
@@ -74,7 +75,8 @@ class Job:
 
         configs = [to_dict(model.config) for model in create_members(self.recipe, self.settings, self.own)]
         data = _stamps(Path(self.data).resolve())
-        return fingerprint(__version__, [data, configs, self.n_rows or 0, self.split])
+        columns = [self.columns] if self.columns else []  # without columns the digest is that of earlier versions
+        return fingerprint(__version__, [data, configs, self.n_rows or 0, self.split, *columns])
 
 
 def bench(
@@ -88,6 +90,7 @@ def bench(
     split: str = "test",
     out: Path | None = None,
     as_json: bool = False,
+    columns: dict[str, Any] | None = None,
 ) -> None:
     """Train every recipe on ``data`` and print a table.
 
@@ -95,6 +98,7 @@ def bench(
     one.
     """
     jobs = _jobs(data, recipes, settings, own or {}, n_rows, split, terminal.quiet)
+    jobs = [replace(job, columns=columns or {}) for job in jobs]
     known = _kept(out)
     if split != "test" and not Path(data).is_dir():
         raise BadConfig(f"--split {split} is a split of a folder, but {data} is one file; leave it out")
@@ -195,13 +199,13 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     }
 
 
-def read_both(data: str, n_rows: int | None = None, split: str = "test") -> tuple[Dataset, Dataset]:
+def read_both(data: str, n_rows: int | None = None, split: str = "test", **columns: Any) -> tuple[Dataset, Dataset]:
     """Read the train split and another one; a single file is split at random."""
-    train = read(data, "train", n_rows=n_rows)
+    train = read(data, "train", n_rows=n_rows, **columns)
     if not Path(data).is_dir():
         return train.split(_HELD_OUT)
     width = None if train.X is None else train.X.shape[1]
-    return train, read(data, split, labels=train.labels, n_features=width)
+    return train, read(data, split, labels=train.labels, n_features=width, **columns)
 
 
 def in_own_process(job: Job) -> dict[str, Any]:
@@ -263,7 +267,7 @@ def measure_job(job: Job) -> dict[str, Any]:
 
     terminal = Terminal(quiet=job.quiet)
     model = build(job.recipe, job.settings, job.own)
-    train, test = read_both(job.data, job.n_rows, job.split)
+    train, test = read_both(job.data, job.n_rows, job.split, **job.columns)
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
         warmup(progress)  # compilation is not measured
         row = measure(model, train, test, Path(folder, "model"), progress)

@@ -1,6 +1,6 @@
 """``umpteen evaluate``: print the metrics of a model on labelled data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umpteen.cli.options import numbers
@@ -23,10 +23,11 @@ def evaluate(
     threshold: float | None = None,
     threads: int | None = None,
     as_json: bool = False,
+    columns: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the metrics of a model on a split of ``data``."""
     constants = None if propensity is None else propensity_constants(propensity)
-    dataset = read_for(model, data, split)
+    dataset = read_for(model, data, split, **(columns or {}))
     options = {"propensity": constants, "threshold": threshold, "threads": threads}
     with terminal.progress() as progress:
         found = evaluate_model(model, dataset, ks, progress=progress, **options)

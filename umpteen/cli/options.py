@@ -107,6 +107,29 @@ def data_path(text: str) -> str:
     return str(DEMO) if text == "demo" and not Path(text).exists() else text
 
 
+def table_options(
+    text_column: str | None = None,
+    label_column: str | None = None,
+    label_separator: str | None = None,
+    no_header: bool = False,
+) -> dict[str, Any]:
+    """Return what was given of the columns of a table, as arguments of :func:`umpteen.read`.
+
+    >>> table_options("title", label_separator="\\\\t")
+    {'text_column': 'title', 'label_separator': '\\t'}
+    """
+    given = {"text_column": text_column, "label_column": label_column}
+    given["label_separator"] = "\t" if label_separator == "\\t" else label_separator
+    columns: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return columns | {"has_header": False} if no_header else columns
+
+
+def check_language(vocab: Path | None, language: str | None) -> None:
+    """Refuse a language without the vocabulary whose names it chooses."""
+    if language is not None and vocab is None:
+        raise BadConfig(f"--language {language} chooses names of a vocabulary; name its file, too: --vocab FILE")
+
+
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by dotted name.
 

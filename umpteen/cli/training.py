@@ -9,7 +9,7 @@ from rich.filesize import decimal
 
 from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal, duration
-from umpteen.data import read
+from umpteen.data import Vocabulary, read
 from umpteen.errors import BadConfig
 from umpteen.store import Run
 
@@ -27,10 +27,14 @@ def train(
     terminal: Terminal,
     n_rows: int | None = None,
     checkpoint: Path | None = None,
+    columns: Mapping[str, Any] | None = None,
+    vocab: Path | None = None,
+    language: str | None = None,
 ) -> None:
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
-    ``settings`` are the names of the given settings; those without effect are reported.
+    ``settings`` are the names of the given settings; those without effect are reported. The names of the labels come
+    from ``vocab``, if that is given.
     """
     from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
@@ -41,7 +45,10 @@ def train(
             terminal.note(f"{key} has no effect here, only where {when}")
     check_places(configs, checkpoint, output)
     terminal.note(f"Reading {data}")
-    dataset = read(data, "train", n_rows=n_rows)
+    vocabulary = None if vocab is None else Vocabulary.read(vocab)
+    dataset = read(data, "train", n_rows=n_rows, vocab=vocabulary, language=language, **(columns or {}))
+    if vocabulary is not None:
+        terminal.note(str(vocabulary.coverage(dataset.labels, language)))
     X = dataset.inputs
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()

@@ -40,6 +40,8 @@ _POOLING = Form(
     r"(?:last5|(?:mean|cls)(?:@\d+(?:\+\d+)*)?)",
     "mean, cls, last5, or one of the first two at layers: mean@4+8",
 )
+_OWN_POOLING = Form(rf"(?:auto|{_POOLING.pattern})", f"auto, {_POOLING.words}")
+_DEVICE = Form(r"(?:auto|cpu|mps|cuda(?::\d{1,3})?)", "auto, cpu, cuda, mps, or a GPU by its number: cuda:1")
 _POOLINGS = Form(
     rf"(?:\s*{_POOLING.pattern}\s*(?:,\s*{_POOLING.pattern}\s*)*)?",
     "poolings separated by commas, such as last5 or cls@5+6,cls@8,cls@12",
@@ -98,13 +100,14 @@ class EncoderConfig(Checked):
         when=_ENCODER,
     )
     pooling: str = option(
-        "mean",
+        "auto",
         "pooling of token states into one vector: mean, cls, last5 (the first token in the last five layers), or mean "
-        "and cls at given layers, such as cls@8 or mean@4+8",
-        form=_POOLING,
+        "and cls at given layers, such as cls@8 or mean@4+8. auto: what the encoder was trained with, as the file "
+        "1_Pooling/config.json of sentence-transformers says (mean or cls), else mean",
+        form=_OWN_POOLING,
         when=_LAYERS,
     )
-    device: str = option("auto", "device; auto uses a GPU if there is one", choices=("auto", "cpu", "cuda", "mps"))
+    device: str = option("auto", "device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps", form=_DEVICE)
     precision: str = option(
         "auto",
         "precision of computations; auto is bfloat16 on a GPU and float32 elsewhere",

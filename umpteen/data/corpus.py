@@ -14,6 +14,7 @@ from umpteen.errors import BadInput
 
 Row = tuple[str, Any]  # the text, and its labels as a list or a string that is split later
 _BRACKETED = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]*:[^<>]*)>")  # only URIs: a label may be called <g>
+_LONGEST_SEPARATOR = 8
 
 
 @dataclass
@@ -85,20 +86,32 @@ def separator_in(cells: Iterable[Any]) -> str | None:
     return " " if any(" " in cell or "\t" in cell for cell in plain) else None
 
 
+def check_separator(separator: str) -> None:
+    """Refuse what cannot separate labels in a cell."""
+    is_short = isinstance(separator, str) and 0 < len(separator) <= _LONGEST_SEPARATOR
+    if not is_short or any(character in separator for character in "\r\n<>"):
+        most = _LONGEST_SEPARATOR
+        raise BadInput(f"a label separator is one to {most} characters such as ; or |, but is {separator!r}")
+
+
 def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]:
-    """Split label cells at semicolons if that is the separator, else at blanks; URIs in brackets always at blanks.
+    """Split label cells at a separator, or at blanks if that is None or a blank; URIs in brackets always at blanks.
 
     >>> split_cells(["machine learning; law", "tax law", ["a", "b"]], ";")
     [['machine learning', 'law'], ['tax law'], ['a', 'b']]
+    >>> split_cells(["<urn:a>|<urn:b>", "tax law|c"], "|")
+    [['urn:a', 'urn:b'], ['tax law', 'c']]
     """
-    if separator != ";":
+    if separator in (None, " "):
         return [split_cell(cell) for cell in cells]
-    return [
-        [label for part in cell.split(";") if (label := part.strip())]
-        if isinstance(cell, str) and not _has_uris(cell)
-        else split_cell(cell)
-        for cell in cells
-    ]
+    return [_split_at(cell, separator) if isinstance(cell, str) else cell for cell in cells]
+
+
+def _split_at(cell: str, separator: str) -> list[str]:
+    if _has_uris(cell):
+        between = _BRACKETED.sub("", cell).strip(f"{separator} \t")
+        return _BRACKETED.findall(cell) if not between else split_cell(cell)
+    return [label for part in cell.split(separator) if (label := part.strip())]
 
 
 def read_label_names(path: Path) -> tuple[Labels, bool]:

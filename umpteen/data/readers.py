@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,8 +20,10 @@ import scipy.sparse as sp
 from umpteen.data import folders, tables, xmc
 from umpteen.data.corpus import Corpus, read_label_names, separator_in, split_cells
 from umpteen.data.dataset import Dataset
+from umpteen.data.documents import find_documents
+from umpteen.data.label_vocabulary import Vocabulary
 from umpteen.data.labels import Labels
-from umpteen.data.lines import find_packed, listing, missing, open_text, plain_suffix
+from umpteen.data.lines import PACKED, find_packed, listing, missing, open_text, plain_suffix
 from umpteen.data.sparse import wrap
 from umpteen.errors import BadInput
 
@@ -37,12 +39,16 @@ def read(
     labels: Labels | None = None,
     n_rows: int | None = None,
     n_features: int | None = None,
-    text_column: str = "text",
-    label_column: str = "labels",
+    text_column: str | int | None = None,
+    label_column: str | int | None = None,
+    label_separator: str | None = None,
+    has_header: bool = True,
+    vocab: PathLike | Vocabulary | None = None,
+    language: str | None = None,
 ) -> Dataset:
     """Read one split of a dataset, whatever its format.
 
-    A folder may hold, for a split called ``train`` (text files also as ``.gz`` or ``.xz``):
+    A folder may hold, for a split called ``train`` (text files also compressed: ``.gz``, ``.xz`` or ``.bz2``):
 
     - ``train_texts.txt`` and ``train_labels.txt``, line by line; labels separated by blanks;
     - ``train.txt`` in the Extreme Classification Repository's format (``rows features labels``, then
@@ -70,7 +76,17 @@ def read(
         Number of features of svmlight rows, which have no header; further features are dropped. By default that of the
         train file.
     text_column, label_column
-        Columns of JSON lines, CSV and Parquet.
+        Columns of JSON lines, CSV and Parquet: ``text`` and ``labels`` by default. If one is given, a TSV file is a
+        table with a header, too.
+    label_separator
+        What separates labels in a cell or a line; by default it is detected in tables, and a blank elsewhere.
+    has_header
+        Whether CSV files begin with a header; if False, columns are numbers from zero, by default 0 and 1, in TSV files
+        as well.
+    vocab
+        A :class:`Vocabulary`, or its file, in which names of the labels are looked up by key.
+    language
+        Language of these names, such as ``sv``.
 
     Examples
     --------
@@ -86,50 +102,81 @@ def read(
     """
     if n_rows is not None and n_rows < 1:
         raise BadInput(f"n_rows must be at least 1, but is {n_rows}")
-    found = _find(Path(path), split, text_column, label_column)
+    if language is not None and vocab is None:
+        raise BadInput(f"the language '{language}' is that of the names in a vocabulary; name its file as well (vocab)")
+    vocabulary = vocab if vocab is None or isinstance(vocab, Vocabulary) else Vocabulary.read(vocab)
+    columns = tables.Columns.of(text_column, label_column, label_separator, has_header)
+    found = _find(Path(path), split, columns)
     if isinstance(found.source, Corpus):
-        return _read_corpus(found, found.source, labels, n_rows)
-    return _read_matrices(found, found.source, labels, n_rows, n_features)
+        dataset = _read_corpus(found, found.source, labels, n_rows, columns.separator)
+    else:
+        dataset = _read_matrices(found, found.source, labels, n_rows, n_features)
+    if vocabulary is not None:
+        dataset.labels = vocabulary.rename(dataset.labels, language)
+    return dataset
 
 
-def read_pair(path: PathLike, **columns: str) -> tuple[Dataset, Dataset]:
+def read_pair(path: PathLike, **options: Any) -> tuple[Dataset, Dataset]:
     """Read the train and test splits of a folder with one vocabulary and matrices of equal width.
 
-    Takes ``text_column`` and ``label_column`` like :func:`read`.
+    Takes the columns, separator and vocabulary like :func:`read`.
     """
-    train = read(path, "train", **columns)
+    train = read(path, "train", **options)
     width = None if train.X is None else train.X.shape[1]
-    test = read(path, "test", labels=train.labels, n_features=width, **columns)
+    test = read(path, "test", labels=train.labels, n_features=width, **options)
     if len(test.labels) > len(train.labels):
         Y = wrap(train.Y.data, train.Y.indices, train.Y.indptr, (len(train), len(test.labels)))
         train = Dataset(train.texts, train.X, Y, test.labels, train.name)
     return train, test
 
 
-def stream_texts(path: PathLike, split: str = "train", text_column: str = "text") -> Iterator[str]:
+def stream_texts(
+    path: PathLike, split: str = "train", text_column: str | int | None = None, has_header: bool = True
+) -> Iterator[str]:
     """Yield the texts of a file or of a split of a folder (see :func:`read`), without holding them in memory.
 
     A file may be plain text with one text per line, JSON lines (also recognised by the first line), TSV, CSV or
     Parquet; ``-`` is standard input.
     """
+    columns = replace(tables.Columns.of(text_column, None, has_header=has_header), labels=None)
     if str(path) != "-" and Path(path).is_dir():
-        found = _find(Path(path), split, text_column, None)
+        found = _find(Path(path), split, columns)
         if not isinstance(found.source, Corpus):
-            raise BadInput(f"{path} holds feature rows, not texts; read them with umpteen.read")
+            raise BadInput(
+                f"{path} holds feature rows, not texts; if each file is a text, use stream_documents (--whole-file)"
+            )
         return found.source.texts()
     kind = plain_suffix(Path(path))
-    if kind == ".tsv":
+    if kind == ".tsv" and not columns.are_given:
         return (text for text, _ in folders.tsv_cells(Path(path), labelled=False))
-    if kind in (".csv", ".parquet"):
+    if kind in (".csv", ".tsv", ".parquet"):
         if not Path(path).exists():
             raise missing(Path(path))
-        return tables.table_corpus(Path(path), kind, text_column, None).texts()
-    return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, text_column)
+        return tables.table_corpus(Path(path), kind, columns).texts()
+    return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, columns.text)
 
 
-def read_texts(path: PathLike, text_column: str = "text") -> list[str]:
+def read_texts(path: PathLike, text_column: str | int | None = None, has_header: bool = True) -> list[str]:
     """Read the texts of a file, or of standard input for ``-``; see :func:`stream_texts`."""
-    return list(stream_texts(path, text_column=text_column))
+    return list(stream_texts(path, text_column=text_column, has_header=has_header))
+
+
+def document_folder(path: PathLike, split: str = "test") -> Path | None:
+    """Return the folder whose ``.txt`` files are the texts to predict; None if ``path`` is a dataset or a file.
+
+    It is ``path`` itself, unless that holds the split in a sub-folder of texts beside label files.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return None
+    columns = tables.Columns(labels=None)
+    found = _in_folder(folder, split, columns)
+    if found is not None:
+        return found.where if found.where.is_dir() else None
+    if folders.has_documents(folder):
+        return folder
+    is_dataset = _label_names(folder) is not None or _in_folder(folder, "train", columns) is not None
+    return None if is_dataset or next(find_documents(folder), None) is None else folder
 
 
 # reads X and Y, given n_rows and n_features
@@ -147,34 +194,34 @@ class _Found:
     train: Callable[[], _Found | None] = lambda: None
 
 
-def _find(path: Path, split: str, text_column: str, label_column: str | None) -> _Found:
+def _find(path: Path, split: str, columns: tables.Columns) -> _Found:
     if not path.exists():
         raise missing(path)
     if not path.is_dir():
-        found = _in_file(path, text_column, label_column)
+        found = _in_file(path, columns)
         found.label_names = _label_names(path.parent)
         return found
-    found = _in_folder(path, split, text_column, label_column)
+    found = _in_folder(path, split, columns)
     if found is None and folders.has_documents(path):
         found = _Found(path, folders.document_corpus(path))
     elif found is not None and split != "train":
-        found.train = lambda: _in_folder(path, "train", text_column, label_column)
+        found.train = lambda: _in_folder(path, "train", columns)
     if found is None:
         raise BadInput(
             f"no {split} split in {path}: looked for {split}_texts.txt with {split}_labels.txt, {split}.txt, "
             f"X.{_npz_names(split)[0]}.npz, {split}.tsv, {split}.jsonl, {split}.csv, {split}.parquet "
-            f"(text files also .gz or .xz) and *.txt beside *.key; {listing(path)}"
+            f"(text files also {PACKED}) and *.txt beside *.key; {listing(path)}"
         )
     found.label_names = _label_names(path)
     return found
 
 
-def _in_folder(folder: Path, split: str, text_column: str, label_column: str | None) -> _Found | None:
+def _in_folder(folder: Path, split: str, columns: tables.Columns) -> _Found | None:
     texts = find_packed(folder, f"{split}_texts.txt")
     if texts is not None:
         labels = find_packed(folder, f"{split}_labels.txt")
-        if labels is None and label_column is not None:
-            raise BadInput(f"{texts} has no {split}_labels.txt, .gz or .xz beside it; {listing(folder)}")
+        if labels is None and columns.labels is not None:
+            raise BadInput(f"{texts} has no {split}_labels.txt, also {PACKED}, beside it; {listing(folder)}")
         return _Found(texts, folders.aligned_corpus(texts, labels) if labels else _unlabelled(texts))
     for suffix in _ROW_FILES:
         rows = find_packed(folder, split + suffix)
@@ -187,22 +234,22 @@ def _in_folder(folder: Path, split: str, text_column: str, label_column: str | N
     for suffix in (".tsv", *tables.TABLES):
         table = find_packed(folder, split + suffix)
         if table is not None:
-            return _in_file(table, text_column, label_column)
+            return _in_file(table, columns)
     if (folder / split).is_dir() and folders.has_documents(folder / split):
         return _Found(folder / split, folders.document_corpus(folder / split))
     return None
 
 
-def _in_file(path: Path, text_column: str, label_column: str | None) -> _Found:
+def _in_file(path: Path, columns: tables.Columns) -> _Found:
     kind = plain_suffix(path)
-    if kind == ".tsv":
+    if kind == ".tsv" and not columns.are_given:
         return _Found(path, folders.tsv_corpus(path))
-    if kind in tables.TABLES:
-        return _Found(path, tables.table_corpus(path, kind, text_column, label_column))
+    if kind in (".tsv", *tables.TABLES):
+        return _Found(path, tables.table_corpus(path, kind, columns))
     if kind in _ROW_FILES:
         return _rows_file(path)
     known = ", ".join((*_ROW_FILES, ".tsv", *tables.TABLES))
-    raise BadInput(f"{path} is of no known kind: a data file ends in {known} (text files also .gz or .xz)")
+    raise BadInput(f"{path} is of no known kind: a data file ends in {known} (text files also {PACKED})")
 
 
 def _rows_file(path: Path) -> _Found:
@@ -225,11 +272,14 @@ def _npz_names(split: str) -> tuple[str, ...]:
     return _NPZ_NAMES.get(split, (split,))
 
 
-def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None) -> Dataset:
+def _read_corpus(
+    found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None, separator: str | None = None
+) -> Dataset:
     texts, cells = corpus.read(n_rows)
     train = found.train()
     train = train.source if train is not None and isinstance(train.source, Corpus) else None
-    separator = _separator(corpus, cells, labels, train) if corpus.is_table else None
+    if separator is None and corpus.is_table:
+        separator = _separator(cells, labels, train)
     vocabulary, rows = _vocabulary(found, labels, split_cells(cells, separator), train, separator)
     try:
         if vocabulary is None:
@@ -242,7 +292,7 @@ def _read_corpus(found: _Found, corpus: Corpus, labels: Labels | None, n_rows: i
     return Dataset(texts, None, Y, vocabulary, _name(found.where))
 
 
-def _separator(corpus: Corpus, cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:
+def _separator(cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:
     """Return the separator of labels: that of the vocabulary, else that of the train split, else of this file."""
     if labels is not None and labels.separator is not None:
         return labels.separator

@@ -1,33 +1,76 @@
-"""Read tables with a column of texts and one of labels: JSON lines, CSV with a header, Parquet.
+"""Read tables with a column of texts and one of labels: JSON lines, CSV, TSV, Parquet.
 
 Labels are a list, or a string that is split later; a string that begins with ``[`` is a JSON list.
 """
+
+from __future__ import annotations
 
 import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from umpteen.data.corpus import Corpus, Row
+from umpteen.data.corpus import Corpus, Row, check_separator
 from umpteen.data.lines import open_text
 from umpteen.errors import BadInput, MissingExtra, nearest
 
 TABLES = (".jsonl", ".ndjson", ".csv", ".parquet")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
-def table_corpus(path: Path, kind: str, text_column: str, label_column: str | None) -> Corpus:
-    """Return the corpus of a table; without ``label_column`` its labels are empty."""
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, and how its labels are separated.
+
+    ``labels`` is None if they are not read. ``separator`` is None if it is to be detected. Columns of a file without a
+    header are numbers from zero. ``are_given`` says that a TSV file is to be read as a table with these columns.
+    """
+
+    text: str = "text"
+    labels: str | None = "labels"
+    separator: str | None = None
+    has_header: bool = True
+    are_given: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        text_column: str | int | None = None,
+        label_column: str | int | None = None,
+        label_separator: str | None = None,
+        has_header: bool = True,
+    ) -> Columns:
+        """Check the columns, and set those that are not given: text and labels, or 0 and 1 without a header."""
+        given = (text_column, label_column)
+        text, labels = (
+            str(default if column is None else column)
+            for column, default in zip(given, ("text", "labels") if has_header else (0, 1), strict=True)
+        )
+        for column in () if has_header else (text, labels):
+            if not (column.isascii() and column.isdigit()):
+                raise BadInput(f"without a header a column is a number from 0, but is '{column}'")
+        if label_separator is not None:
+            check_separator(label_separator)
+        return cls(text, labels, label_separator, has_header, given != (None, None) or not has_header)
+
+
+def table_corpus(path: Path, kind: str, columns: Columns) -> Corpus:
+    """Return the corpus of a table: ``kind`` is the suffix of its format."""
     names: dict[str, str] = {}
+    if not columns.has_header and kind not in _DELIMITERS:
+        raise BadInput(f"{path} names its columns; only CSV and TSV files can be without a header (--no-header)")
 
     def rows() -> Iterator[Row]:
-        if kind == ".csv":
-            return _csv_rows(path, text_column, label_column)
+        if kind in _DELIMITERS:
+            return _csv_rows(path, _DELIMITERS[kind], columns)
         if kind == ".parquet":
-            return _parquet_rows(path, text_column, label_column, names)
-        return json_rows(open_text(path), str(path), text_column, label_column, names)
+            return _parquet_rows(path, columns.text, columns.labels, names)
+        return json_rows(open_text(path), str(path), columns.text, columns.labels, names)
 
     return Corpus(path, rows, is_table=True, names=names)
 
@@ -62,28 +105,44 @@ def json_rows(
         yield _as_text(text, here), _as_cell(cell, here, names)
 
 
-def _csv_rows(path: Path, text_column: str, label_column: str | None) -> Iterator[Row]:
-    reader = csv.reader(line + "\n" for line in open_text(path))
+def csv_records(path: Path, *, delimiter: str = ",", has_header: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place and the cells of every record of a CSV or TSV file, including the header.
+
+    Blank lines are skipped, and a record of another width than the first is refused. TSV files have no quotes.
+    """
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.reader((line + "\n" for line in open_text(path)), delimiter=delimiter, quoting=quoting)
+    width = None
     with _long_fields():
         try:
-            header = next(reader, None)
-            if header is None:
-                raise BadInput(f"{path} is empty; a CSV file needs a header line")
-            names = [column.strip() for column in header]
-            text_at = _column(names, text_column, f"{path}:1")
-            label_at = text_at if label_column is None else _column(names, label_column, f"{path}:1")
             for record in reader:
-                here = f"{path}:{reader.line_num}"
                 if not record:
                     continue
-                if len(record) != len(header):
-                    raise BadInput(
-                        f"{here}: {len(record)} columns where the header has {len(header)}; "
-                        "put a cell that holds a comma in quotes"
-                    )
-                yield record[text_at], [] if label_column is None else _as_cell(record[label_at], here, {})
+                here = f"{path}:{reader.line_num}"
+                width = len(record) if width is None else width
+                if len(record) != width:
+                    raise BadInput(_wrong_width(here, record, width, delimiter, has_header))
+                yield here, record
         except csv.Error as error:
             raise BadInput(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
+    if width is None:
+        raise BadInput(f"{path} is empty; a CSV file needs a header line" if has_header else f"{path} is empty")
+
+
+def _wrong_width(here: str, record: list[str], width: int, delimiter: str, has_header: bool) -> str:
+    first = "the header" if has_header else "the first line"
+    remedy = "put a cell that holds a comma in quotes" if delimiter == "," else "take the TABs out of the cells"
+    return f"{here}: {len(record)} columns where {first} has {width}; {remedy}"
+
+
+def _csv_rows(path: Path, delimiter: str, columns: Columns) -> Iterator[Row]:
+    records = csv_records(path, delimiter=delimiter, has_header=columns.has_header)
+    where, first = next(records)
+    names = [name.strip() for name in first] if columns.has_header else [str(at) for at in range(len(first))]
+    text_at = _column(names, columns.text, where)
+    label_at = None if columns.labels is None else _column(names, columns.labels, where)
+    for here, record in records if columns.has_header else chain([(where, first)], records):
+        yield record[text_at], [] if label_at is None else _as_cell(record[label_at], here, {})
 
 
 def _parquet_rows(path: Path, text_column: str, label_column: str | None, names: dict[str, str]) -> Iterator[Row]:

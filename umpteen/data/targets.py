@@ -4,7 +4,7 @@
 """
 
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.columns import readable_targets
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import as_csr, refuse_masked
 from umpteen.errors import BadInput, nearest
 
 _SCALARS = (str, bytes, int, float, np.generic)
-
-
-def readable(X: Any) -> Any:
-    """Return an iterator as a list, so that it can be read more than once; anything else unchanged."""
-    return list(X) if isinstance(X, Iterator) else X
 
 
 def is_texts(X: Any) -> bool:
@@ -77,7 +73,7 @@ class Targets:
 
         Pairs of 0 and 1 are labels if ``fit`` was given lists, and are refused otherwise.
         """
-        Y = readable(Y)
+        Y = readable_targets(Y)
         kind = _kind(Y)
         if kind in ("lists", "single"):
             rows = _rows(Y, kind)
@@ -154,7 +150,7 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
     """
     if Y is None:
         raise BadInput("fit requires y to be passed, but the target y is None; pass a list of labels per row")
-    Y = readable(Y)
+    Y = readable_targets(Y)
     kind = _kind(Y)
     labels = label_names if label_names is None or isinstance(label_names, Labels) else Labels(label_names)
     if kind == "single" and labels is None:

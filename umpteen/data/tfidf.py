@@ -8,7 +8,9 @@ in a second pass. The probability that any two of ``n`` terms have the same key 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -16,19 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from umpteen.config import TfidfConfig
+from umpteen.config import TfidfConfig, from_dict, to_dict
+from umpteen.data.columns import readable
 from umpteen.data.finite import is_finite
 from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
 from umpteen.engine import Progress, n_threads, silent
-from umpteen.errors import BadInput, BadModelFile, NotFitted
+from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
 from umpteen.kernels.vocabulary import weigh_texts
+from umpteen.store.tensors import load_with_metadata, parse_json, save_tensors
 
 Row = tuple[NDArray[np.int32], NDArray[np.float32]]
 Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
 # Fitted arrays and their types. Column i: key, idf, term_bytes[term_offsets[i]:term_offsets[i + 1]].
 _ARRAYS = {"keys": "u8", "slots": "i4", "idf": "f4", "term_bytes": "u1", "term_offsets": "i8"}
+_SETTINGS = "umpteen.tfidf"  # name of the settings in the metadata of a file
 
 
 class Tfidf:
@@ -67,20 +72,20 @@ class Tfidf:
 
         ``texts`` is read twice; an iterator is held in memory as UTF-8.
         """
-        self._fit(Texts(texts, self.config.lowercase), progress)
+        self._fit(Texts(_column(texts), self.config.lowercase), progress)
         return self
 
     def fit_transform(self, texts: Iterable[str], progress: Progress = silent) -> csr_matrix:
         """Learn the terms and return the rows of the same texts."""
-        readable = Texts(texts, self.config.lowercase)
-        self._fit(readable, progress)
-        return self._transform(readable, self.threads, progress)
+        blocks = Texts(_column(texts), self.config.lowercase)
+        self._fit(blocks, progress)
+        return self._transform(blocks, self.threads, progress)
 
     def transform(self, texts: Iterable[str], threads: int | None = None, progress: Progress = silent) -> csr_matrix:
         """Return one row per text, float32 with sorted indices; the row of a text without known terms is empty."""
         self._fitted()
-        readable = Texts(texts, self.config.lowercase, once=True)
-        return self._transform(readable, self.threads if threads is None else threads, progress)
+        blocks = Texts(_column(texts), self.config.lowercase, once=True)
+        return self._transform(blocks, self.threads if threads is None else threads, progress)
 
     def transform_one(self, text: str) -> Row:
         """Return the columns and weights of one text, the same as a row of :meth:`transform`."""
@@ -127,6 +132,34 @@ class Tfidf:
         self._learn({name: arrays[name] for name in _ARRAYS})
         self._check_learned()
         return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write settings and fitted arrays to a safetensors file, atomically.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     Tfidf().fit(["the cat sat", "the dog"]).save(f"{folder}/tfidf.safetensors")
+        ...     Tfidf.load(f"{folder}/tfidf.safetensors").transform(["a cat"]).shape
+        (1, 7)
+        """
+        save_tensors(path, self._fitted(), {_SETTINGS: json.dumps(to_dict(self.config))})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, threads: int = 0) -> Tfidf:
+        """Read what :meth:`save` has written, by memory mapping; a damaged file raises ``BadModelFile``."""
+        try:
+            arrays, metadata = load_with_metadata(path)
+        except OSError as error:
+            raise BadModelFile(f"{path} cannot be read: {error.strerror or error}") from error
+        if _SETTINGS not in metadata:
+            raise BadModelFile(f"{path} was not written by Tfidf.save; a model folder is opened by umpteen.load")
+        try:
+            config = from_dict(TfidfConfig, parse_json(metadata[_SETTINGS].encode(), path))
+        except BadConfig as error:
+            raise BadModelFile(f"{path} has settings that this version does not have: {error}") from error
+        return cls.from_arrays(config, arrays, threads=threads)
 
     def _fitted(self) -> dict[str, np.ndarray]:
         if not self._learned:
@@ -187,6 +220,11 @@ class Tfidf:
         weigh_texts(*block, *self._splitter, *self._vocabulary, self.config.sublinear, indptr, indices, data)
         n = indptr[-1]
         return indptr, indices[:n].copy(), data[:n].copy()
+
+
+def _column(texts: Any) -> Any:
+    """Return a column of a table as a list; an iterator is left to ``Texts``, which holds it in less memory."""
+    return texts if isinstance(texts, Iterator) else readable(texts)
 
 
 def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:

@@ -16,10 +16,11 @@ import scipy.sparse as sp
 
 from umpteen import store
 from umpteen.config import ModelConfig, difference, update
+from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
-from umpteen.data.targets import Targets, is_texts, read_targets, readable
+from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from umpteen import __version__
 from umpteen.config import to_dict
-from umpteen.data.targets import is_texts, readable
+from umpteen.data.columns import readable
+from umpteen.data.targets import is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
@@ -77,6 +78,7 @@ class EncodedModel(Model):
         for noun, names in _BY_MACHINE.items():
             if noun in settings:
                 settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
+        settings["encoder"]["pooling"] = encoder.config.pooling  # that of the files, if it is auto
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
         given = () if tree is None else tree_arrays(tree).values()
         # The weights, not the encoder's name: other files may have the same name later.

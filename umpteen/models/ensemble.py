@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen import store
+from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
-from umpteen.data.targets import Targets, read_targets, readable
+from umpteen.data.targets import Targets, read_targets
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead

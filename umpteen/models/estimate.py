@@ -153,7 +153,7 @@ def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
 def _device(config: NeuralConfig) -> str:
     """Return the device of a network; without torch, a CPU is assumed."""
     if config.encoder.device != "auto":
-        return config.encoder.device
+        return config.encoder.device.partition(":")[0]
     try:
         return encoders().pick_device("auto").type
     except MissingExtra:

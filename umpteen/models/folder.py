@@ -19,6 +19,7 @@ from umpteen import store
 from umpteen.calibration import Calibration
 from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.config.upgrade import array_from_format_1
+from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
@@ -357,8 +358,8 @@ def _label_counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
 def _separator(data: Mapping[str, Any]) -> str | None:
     """Return what separated labels in the file of the training data."""
     separator = data.get("separator") if isinstance(data, dict) else data
-    if separator not in (None, ";", " "):
-        raise BadInput(f"labels cannot be separated by {separator!r}")
+    if separator is not None:
+        check_separator(separator)
     return separator
 
 

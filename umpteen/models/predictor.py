@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from umpteen import store
 from umpteen.calibration import Calibration, tune
 from umpteen.config import UNCALIBRATED_THRESHOLD
+from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
-from umpteen.data.targets import readable
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.shortlist import TopK, check_k

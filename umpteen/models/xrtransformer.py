@@ -106,6 +106,7 @@ class XRTransformer(EncodedModel):
         room = encoders()
         with room.on_threads(config.threads):
             encoder = room.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
+            config = replace(config, encoder=encoder.config)  # with the pooling that was chosen
             tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)
             config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)

@@ -29,7 +29,7 @@ from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.neural.attention import use_given_masks
-from umpteen.neural.encoder_files import check_files
+from umpteen.neural.encoder_files import DEFAULT_POOLING, check_files, saved_pooling
 from umpteen.neural.pooling import Pooling
 from umpteen.neural.windows import join_windows, split_windows
 
@@ -52,6 +52,8 @@ class Encoder:
     """
 
     def __init__(self, model: Any, tokenizer: Any, config: EncoderConfig):
+        if config.pooling == "auto":
+            config = replace(config, pooling=DEFAULT_POOLING)
         self.config, self.tokenizer = config, tokenizer
         set_limit(tokenizer.backend_tokenizer, config.max_length)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
@@ -89,6 +91,8 @@ class Encoder:
                     "convert it, or choose another encoder"
                 )
             _check_loaded(model.eval(), tokenizer, report["missing_keys"])
+        if config.pooling == "auto":
+            config = replace(config, pooling=saved_pooling(Path(folder)))
         return cls(model, tokenizer, config)
 
     def twin(self) -> Encoder:
@@ -288,9 +292,13 @@ def pick_device(wanted: str) -> torch.device:
     has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if wanted == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if has[name]))
-    if not has[wanted]:
+    kind, _, number = wanted.partition(":")
+    if not has[kind] or (number and int(number) >= torch.cuda.device_count()):
         raise BadConfig(f"encoder.device is {wanted}, but torch finds no such device here; use auto or cpu")
-    return torch.device(wanted)
+    device = torch.device(wanted)
+    if number:
+        torch.cuda.set_device(device)  # Triton's kernels run on the current device, wherever their arrays are
+    return device
 
 
 def fastest_precision() -> str:

@@ -14,10 +14,13 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from umpteen.data.locate import POOLING_FILE
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.store.tensors import parse_document, parse_json
 
 WEIGHTS = "model.safetensors"
+DEFAULT_POOLING = "mean"
+_MOST_POOLING_BYTES = 1 << 16  # the file is a dozen lines long
 _INDEX = f"{WEIGHTS}.index.json"
 _CONFIG = "config.json"
 _WORDS = ("tokenizer.json", "vocab.json", "added_tokens.json", _INDEX)  # their keys are words or arrays, not settings
@@ -47,6 +50,25 @@ def check_files(folder: Path) -> None:
         raise BadInput(str(error)) from error
     except (OSError, SafetensorError) as error:
         raise BadInput(f"the encoder '{folder}' cannot be loaded: {error}; copy or save it again") from error
+
+
+def saved_pooling(folder: Path) -> str:
+    """Return the pooling that sentence-transformers has saved with an encoder: ``cls``, else ``mean``.
+
+    Other poolings that it knows, such as max, are not available here; their encoders are pooled by the mean.
+    """
+    path = folder.joinpath(*POOLING_FILE)
+    try:
+        with path.open("rb") as file:
+            facts = parse_json(file.read(_MOST_POOLING_BYTES), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return DEFAULT_POOLING
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    except BadModelFile as error:
+        raise BadInput(str(error)) from error
+    is_cls = facts.get("pooling_mode_cls_token") is True and facts.get("pooling_mode_mean_tokens") is not True
+    return "cls" if is_cls or facts.get("pooling_mode") == "cls" else DEFAULT_POOLING
 
 
 def _check_weights(folder: Path, names: list[str]) -> int:

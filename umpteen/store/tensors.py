@@ -103,8 +103,13 @@ def save_tensors(
 
 def load_tensors(path: str | os.PathLike[str], *, mmap: bool = True) -> Tensors:
     """Read a safetensors file, as read-only views of the mapped file or into memory."""
+    return load_with_metadata(path, mmap=mmap)[0]
+
+
+def load_with_metadata(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Tensors, dict[str, str]]:
+    """Read the arrays and the metadata of a safetensors file, as :func:`load_tensors` does."""
     with open(path, "rb") as file:
-        return decode(contents(file, mmap=mmap), path)[0]
+        return decode(contents(file, mmap=mmap), path)
 
 
 def contents(file: BinaryIO, *, mmap: bool) -> np.ndarray:

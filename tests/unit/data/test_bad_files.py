@@ -1,5 +1,6 @@
 """Every mistake in a file gets a sentence that names it; arbitrary bytes give data or such a sentence."""
 
+import bz2
 import gzip
 import lzma
 import tempfile
@@ -20,7 +21,7 @@ def put(folder, **files):
     return folder
 
 
-@pytest.mark.parametrize(("packer", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz")])
+@pytest.mark.parametrize(("packer", "suffix"), [(gzip.compress, "gz"), (lzma.compress, "xz"), (bz2.compress, "bz2")])
 def test_damaged_archives(tmp_path, packer, suffix):
     path = tmp_path / f"a.txt.{suffix}"
     whole = packer(b"some text\n" * 5000)

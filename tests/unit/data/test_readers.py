@@ -1,5 +1,6 @@
 """Every format through the one door, and one vocabulary for all splits."""
 
+import bz2
 import csv
 import gzip
 import io
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from umpteen.data import Labels, read, read_pair, read_texts, stream_texts
 from umpteen.errors import BadInput, MissingExtra
 
-PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress}
+PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
 
 def put(folder, packing="", **files):
@@ -29,7 +30,7 @@ def names_of(data):
     return [sorted(data.labels.names(row.indices)) for row in data.Y]
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("packing", PACK)
 def test_line_aligned_folder(tmp_path, packing):
     put(
         tmp_path,
@@ -141,7 +142,7 @@ def test_n_rows(tmp_path):
 XMC = "3 6 4\n1,3 0:0.5 5:-2e1\n 2:1\n0\n"
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("end", ["", "\r\n\n"])
 def test_repository_format(tmp_path, packing, end):
     put(tmp_path, packing, train__txt=XMC.rstrip("\n") + end)
@@ -323,3 +324,57 @@ def test_byte_order_mark(tmp_path):
     assert read(tmp_path).texts == ["one"]
     assert read(tmp_path).labels.names() == ["a"]
     assert len(read(put(tmp_path, rows__txt="\ufeff" + XMC) / "rows.txt")) == 3
+
+
+def test_tsv_with_named_columns(tmp_path):
+    put(tmp_path, train__tsv='id\ttitle\tsubjects\n1\ta "quoted\ttax law; art\n2\tb\tart\n')
+    data = read(tmp_path, text_column="title", label_column="subjects")
+    assert data.texts == ['a "quoted', "b"]
+    assert names_of(data) == [["art", "tax law"], ["art"]]
+    assert list(stream_texts(tmp_path / "train.tsv", text_column="title")) == data.texts
+    with pytest.raises(BadInput, match="no column 'labels' but only 'id', 'title', 'subjects'"):
+        read(tmp_path, text_column="title")
+    put(tmp_path, train__tsv="title\tsubjects\na\tb\tc\n")
+    with pytest.raises(BadInput, match=r"train\.tsv:2: 3 columns where the header has 2; take the TABs out"):
+        read(tmp_path, text_column="title", label_column="subjects")
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+def test_tables_without_a_header(tmp_path, kind):
+    cells = [["one", "a; b", "x"], ["two", "b", "y"]]
+    delimiter = {".csv": ",", ".tsv": "\t"}[kind]
+    path = tmp_path / f"train{kind}"
+    path.write_text("".join(delimiter.join(row) + "\n" for row in cells))
+    data = read(path, has_header=False)
+    assert data.texts == ["one", "two"]
+    assert names_of(data) == [["a", "b"], ["b"]]
+    assert read_texts(path, text_column=2, has_header=False) == ["x", "y"]
+    assert names_of(read(path, text_column=0, label_column=2, has_header=False)) == [["x"], ["y"]]
+    with pytest.raises(BadInput, match="no column '3' but only '0', '1', '2'"):
+        read(path, label_column=3, has_header=False)
+    with pytest.raises(BadInput, match="a column is a number from 0, but is 'title'"):
+        read(path, text_column="title", has_header=False)
+    path.write_text("one,a\n" if kind == ".tsv" else "")
+    with pytest.raises(BadInput, match="no column '1'" if kind == ".tsv" else "is empty"):
+        read(path, has_header=False)
+
+
+def test_only_files_with_positions_can_be_without_a_header(tmp_path):
+    put(tmp_path, train__jsonl='{"text": "one", "labels": ["a"]}')
+    with pytest.raises(BadInput, match="only CSV and TSV files can be without a header"):
+        read(tmp_path, has_header=False)
+
+
+def test_a_given_separator(tmp_path):
+    put(tmp_path, train__csv="text,labels\none,a; b|c d\ntwo,<urn:a>|<urn:b>\n", test__csv="text,labels\nx,c d\n")
+    train = read(tmp_path, label_separator="|")
+    assert names_of(train) == [["a; b", "c d"], ["urn:a", "urn:b"]]
+    assert train.labels.separator == "|"
+    assert names_of(read(tmp_path, "test", labels=train.labels)) == [["c d"]]
+    put(tmp_path, lines_texts__txt="one\ntwo\n", lines_labels__txt="tax law | art\nart\n")
+    assert names_of(read(tmp_path, "lines", label_separator="|"))[0] == ["art", "tax law"]
+    put(tmp_path, rows__jsonl='{"text": "one", "labels": "tax law::art"}')
+    assert names_of(read(tmp_path / "rows.jsonl", label_separator="::")) == [["art", "tax law"]]
+    for wrong in ("", "\n", "<", "far too long"):
+        with pytest.raises(BadInput, match="a label separator is one to 8 characters"):
+            read(tmp_path, label_separator=wrong)

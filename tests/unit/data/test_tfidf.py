@@ -12,6 +12,7 @@ from umpteen.config import TfidfConfig
 from umpteen.data import vocabulary
 from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, NotFitted
+from umpteen.store import save_tensors
 
 WORDS = [
     "the", "The", "THE", "cat", "a", "x1", "42", "snake_case", "_", "naïve", "Café", "cafe\u0301", "ÉCOLE",
@@ -265,3 +266,38 @@ def test_damaged_arrays_are_refused(name, damage):
         arrays[name] = damage(arrays[name])
     with pytest.raises(BadModelFile, match="save the model again"):
         Tfidf.from_arrays(TfidfConfig(), arrays)
+
+
+def test_saved_and_loaded(tmp_path) -> None:
+    path = tmp_path / "tfidf.safetensors"
+    tfidf = Tfidf(TfidfConfig(ngram_max=1, sublinear=True, lowercase=False)).fit(english)
+    tfidf.save(path)
+    again = Tfidf.load(path, threads=1)
+    assert (again.config, again.terms, again.threads) == (tfidf.config, tfidf.terms, 1)
+    assert (again.transform(english) != tfidf.transform(english)).nnz == 0
+    with pytest.raises(NotFitted):
+        Tfidf().save(path)
+    assert Tfidf.load(path).terms == tfidf.terms
+
+
+def test_damaged_files_are_refused(tmp_path) -> None:
+    path = tmp_path / "tfidf.safetensors"
+    tfidf = Tfidf().fit(english)
+    arrays, settings = tfidf.arrays(), {"umpteen.tfidf": "{}"}
+    for changed, metadata, message in (
+        (arrays, {}, "was not written by Tfidf.save"),
+        (arrays, {"umpteen.tfidf": "{"}, "JSON"),
+        (arrays, {"umpteen.tfidf": '{"ngrams": 3}'}, "settings that this version does not have"),
+        (arrays | {"slots": arrays["slots"] + 1}, settings, "do not fit"),
+        (arrays | {"idf": arrays["idf"][:-1]}, settings, "'idf'"),
+        ({"keys": arrays["keys"]}, settings, "has no array"),
+    ):
+        save_tensors(path, changed, metadata)
+        with pytest.raises(BadModelFile, match=message):
+            Tfidf.load(path)
+    tfidf.save(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(BadModelFile):
+        Tfidf.load(path)
+    with pytest.raises(BadModelFile, match="cannot be read: No such file"):
+        Tfidf.load(tmp_path / "absent")
