@@ -739,6 +739,60 @@ def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
     assert "docs/s" in table.stdout
 
 
+def test_evaluate_has_f1_at_k_and_at_the_stored_threshold(model: Path, data: Path) -> None:
+    figures = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert {"P@1", "F1@1", "F1@3", "F1@5", "micro-F1", "macro-F1"} <= set(figures)
+    assert figures["threshold"] == umpteen.load(model).threshold_ == 0.3
+    assert figures["F1@5"] == pytest.approx(100 * 2 * 2 / (4 + 2))  # of four labels all are predicted, two are true
+    assert (
+        json.loads(run("evaluate", model, data, "--json", "--threshold", "0.3").stdout)["micro-F1"]
+        == (figures["micro-F1"])
+    )
+    assert not any(name.startswith("ECE") for name in figures)  # the model has no probabilities
+    assert "score at least 0.3" in run("evaluate", model, data).stdout
+
+
+class _Calibrated(umpteen.TopK):
+    """Predictions whose scores are probabilities."""
+
+    def __init__(self, labels: Any, scores: Any, label_names: Any = None):
+        super().__init__(labels, scores, label_names)
+        self.probabilities = np.clip(self.scores, 0, 1)
+
+    def __getitem__(self, rows: Any) -> _Calibrated:
+        return _Calibrated(self.labels[rows], self.scores[rows], self.label_names)
+
+
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let XR-Linear give probabilities."""
+    topk = umpteen.XRLinear.topk
+
+    def with_probabilities(*args: Any, **options: Any) -> umpteen.TopK:
+        top = topk(*args, **options)
+        return _Calibrated(top.labels, top.scores, top.label_names)
+
+    monkeypatch.setattr(umpteen.XRLinear, "topk", with_probabilities)
+
+
+@pytest.mark.usefixtures("calibrated")
+def test_evaluate_tells_the_calibration_error_as_a_fraction(model: Path, data: Path) -> None:
+    figures = json.loads(run("evaluate", model, data, "--json", "-k", "1,2").stdout)
+    assert 0 < figures["ECE@1"] < 1
+    assert 0 < figures["ECE@2"] < 1
+    shown = run("evaluate", model, data, "-k", "1,2").stdout
+    assert f"ECE@1 {figures['ECE@1']:.4f}, ECE@2 {figures['ECE@2']:.4f} (0 to 1, 20 bins)" in shown
+
+
+def test_evaluate_says_whose_counts_and_constants_propensities_have(model: Path, data: Path) -> None:
+    flags = ["--propensity", "0.5,0.4"]
+    figures = json.loads(run("evaluate", model, data, "--json", *flags).stdout)
+    assert figures["propensity"] == [0.5, 0.4]
+    assert (figures["propensity_counts"], figures["propensity_rows"]) == ("training", 80)
+    shown = run("evaluate", model, data, *flags).stdout
+    assert "PSP by the label counts of the 80 training rows, stored in the model; A = 0.5, B = 0.4" in shown
+
+
 def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp_path: Path) -> None:
     rows = [(text, [*labels, "unseen", "also-unseen"]) for text, labels in made_rows(20, seed=1)]
     write_split(tmp_path / "more", "test", rows)

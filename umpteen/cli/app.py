@@ -182,7 +182,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels with at least this score.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Minimum score of labels in micro-F1 and macro-F1.")] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

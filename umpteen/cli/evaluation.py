@@ -7,7 +7,7 @@ from umpteen.cli.options import numbers
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
-from umpteen.metrics import PROPENSITY
+from umpteen.metrics import N_BINS, PROPENSITY
 
 MANY_UNSEEN = 30.0  # per cent of the labels from which on a wrong separator or vocabulary is likely
 
@@ -32,13 +32,13 @@ def evaluate(
         found = evaluate_model(model, dataset, ks, progress=progress, **options)
     if found.unseen_labels >= MANY_UNSEEN:
         terminal.note(unseen_note(found.unseen_labels, data))
-    speed = found.n_rows / max(found.seconds, 1e-9)
     if as_json:
-        terminal.json({**_rounded(found), "rows": found.n_rows, "rows_per_s": round(speed, 1)})
+        terminal.json(_json_values(found) | _propensity_values(model, constants))
         return
     table = figure_table(found.metrics | {"unseen labels": found.unseen_labels}, ks)
     terminal.table(*table, title=f"{dataset.name or data} ({split})")
-    terminal.say(f"{found.n_rows:,} rows, {speed:,.0f} docs/s")
+    for line in [*_lines(found), *_propensity_lines(model, constants)]:
+        terminal.say(line)
     if found.shortlist_recall:
         terminal.say(_recall_line(model.describe()["levels"][1:], found.shortlist_recall))
 
@@ -68,19 +68,52 @@ def propensity_constants(text: str) -> tuple[float, float]:
 
 
 def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str], list[list[Any]]]:
-    """Return the header and rows of a table: a row per metric, a column per depth; metrics without depth last."""
+    """Return the header and rows of a table: a row per metric, a column per depth; metrics without depth last.
+
+    Calibration errors, which are no percentages, are left out.
+    """
+    figures = {name: value for name, value in figures.items() if not name.startswith("ECE@")}
     measures = dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name)
     rows = [[measure, *(figures[f"{measure}@{k}"] for k in ks)] for measure in measures]
     rows += [[name, value, *[None] * (len(ks) - 1)] for name, value in figures.items() if "@" not in name]
     return ["%", *(f"@{k}" for k in ks)], rows
 
 
-def _rounded(found: Evaluation) -> dict[str, Any]:
-    figures: dict[str, Any] = {name: round(value, 4) for name, value in found.metrics.items()}
-    figures["unseen_labels"] = round(found.unseen_labels, 4)
+def _json_values(found: Evaluation) -> dict[str, Any]:
+    values: dict[str, Any] = {name: round(value, 4) for name, value in found.metrics.items()}
+    values["unseen_labels"] = round(found.unseen_labels, 4)
     if found.shortlist_recall:
-        figures["shortlist_recall"] = [round(value, 4) for value in found.shortlist_recall]
-    return figures
+        values["shortlist_recall"] = [round(value, 4) for value in found.shortlist_recall]
+    values["threshold"] = found.threshold
+    return values | {"rows": found.n_rows, "rows_per_s": round(_speed(found), 1)}
+
+
+def _lines(found: Evaluation) -> list[str]:
+    """Return the lines below the table."""
+    lines = [f"{found.n_rows:,} rows, {_speed(found):,.0f} docs/s"]
+    lines.append(f"micro-F1 and macro-F1 of the labels that score at least {found.threshold:g}")
+    errors = [f"{name} {value:.4f}" for name, value in found.metrics.items() if name.startswith("ECE@")]
+    if errors:
+        lines.append(f"calibration error of the probabilities: {', '.join(errors)} (0 to 1, {N_BINS} bins)")
+    return lines
+
+
+def _speed(found: Evaluation) -> float:
+    return found.n_rows / max(found.seconds, 1e-9)
+
+
+def _propensity_values(model: Any, constants: tuple[float, float] | None) -> dict[str, Any]:
+    if constants is None:
+        return {}
+    return {"propensity": list(constants), "propensity_counts": "training", "propensity_rows": model.targets_.n_rows}
+
+
+def _propensity_lines(model: Any, constants: tuple[float, float] | None) -> list[str]:
+    if constants is None:
+        return []
+    a, b = constants
+    n_rows = model.targets_.n_rows
+    return [f"PSP by the label counts of the {n_rows:,} training rows, stored in the model; A = {a:g}, B = {b:g}"]
 
 
 def _recall_line(sizes: Sequence[int], recall: Sequence[float]) -> str:

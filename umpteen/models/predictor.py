@@ -33,6 +33,11 @@ class Predictor:
         """The score from which on a label is predicted."""
         raise NotImplementedError
 
+    @property
+    def threshold_(self) -> float:
+        """The score from which on ``predict`` returns a label."""
+        return self._threshold
+
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         raise NotImplementedError
