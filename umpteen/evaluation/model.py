@@ -92,7 +92,7 @@ def evaluate_model(
     >>> found.metrics["P@1"], found.unseen_labels
     (50.0, 50.0)
     """
-    X = _inputs(model, dataset)
+    X = labelled_inputs(model, dataset)
     Y = dataset.align(model.labels_).Y
     weights = None if propensity is None else label_weights(model, Y.shape[1], *propensity)
     threshold = model.threshold_ if threshold is None else threshold
@@ -118,12 +118,18 @@ def label_weights(model: Any, n_labels: int, A: float = 0.55, B: float = 1.5) ->
 
     Columns beyond those of the model are labels without training rows.
     """
-    targets = model.targets_
-    if targets.counts is None:
-        raise BadInput("the model was saved without counts of its labels, which propensities need; train it again")
+    known = training_counts(model, "propensities")
     counts = np.zeros(n_labels, np.int64)
-    counts[: len(targets.counts)] = targets.counts
-    return inverse_propensity_of_counts(counts, targets.n_rows, A, B)
+    counts[: len(known)] = known
+    return inverse_propensity_of_counts(counts, model.targets_.n_rows, A, B)
+
+
+def training_counts(model: Any, purpose: str = "groups of labels") -> np.ndarray:
+    """Return how many training rows have each label; raise BadInput if the model does not know."""
+    counts = model.targets_.counts
+    if counts is None:
+        raise BadInput(f"the model was saved without counts of its labels, which {purpose} need; train it again")
+    return counts
 
 
 def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
@@ -137,7 +143,7 @@ def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
     return 100.0 * float(np.mean(~seen[Y.indices])) if Y.nnz else 0.0
 
 
-def _inputs(model: Any, dataset: Dataset) -> Any:
+def labelled_inputs(model: Any, dataset: Dataset) -> Any:
     """Return the texts or the feature rows of a dataset, according to the model."""
     name = dataset.name or "the dataset"
     X = dataset.texts if model.takes_texts else dataset.X
@@ -147,6 +153,17 @@ def _inputs(model: Any, dataset: Dataset) -> Any:
     if dataset.Y is None or len(dataset) == 0:
         raise BadInput(f"{name} has no labelled rows to evaluate on")
     return X
+
+
+def predict_all(model: Any, X: Any, k: int, threads: int | None = None, progress: Progress = silent) -> TopK:
+    """Return the k best labels of all rows, predicted block by block."""
+    n_rows = X.shape[0] if sp.issparse(X) else len(X)
+    tops = []
+    for start in range(0, n_rows, _BLOCK):
+        tops.append(model.topk(X[start : start + _BLOCK], k, threads=threads))
+        progress("predict", min(start + _BLOCK, n_rows), n_rows)
+    labels, scores = ([getattr(top, name) for top in tops] for name in ("labels", "scores"))
+    return TopK(np.concatenate(labels), np.concatenate(scores), tops[0].label_names)
 
 
 def _add_blocks(
