@@ -183,17 +183,51 @@ def evaluate(
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Minimum score of labels in micro-F1 and macro-F1.")] = None,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Add metrics by frequency of labels and by labels per text.")
+    ] = False,
+    per_text: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row per text: .tsv or .jsonl.")] = None,
+    reliability: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw probabilities against frequencies: .png or .svg.")
+    ] = None,
+    pr_curve: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw precision against recall: .png or .svg.")
+    ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Print the metrics of a model on labelled data, in per cent."""
     import umpteen
     from umpteen.cli.evaluation import evaluate as run
+    from umpteen.cli.evaluation_output import Requests
     from umpteen.cli.options import data_path, numbers
 
     options = {"propensity": propensity, "threshold": threshold, "threads": threads, "as_json": as_json}
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
-    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, **options)
+    requests = Requests(breakdown, per_text, reliability, pr_curve)
+    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
+
+
+@app.command()
+def compare(
+    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model.")],
+    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one.")],
+    data: Data,
+    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
+    as_json: AsJson = False,
+    ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the metrics @k.")] = "1,3,5",
+    seed: Annotated[int, typer.Option(help="Seed of the resampling of texts.", min=0)] = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the metrics of two models on the same data, and which differences are significant."""
+    import umpteen
+    from umpteen.cli.comparison import compare as run
+    from umpteen.cli.options import data_path, numbers
+
+    models, names = [umpteen.load(model_a), umpteen.load(model_b)], [str(model_a), str(model_b)]
+    options = {"ks": numbers(ks, int, "-k"), "seed": seed, "threads": threads, "as_json": as_json}
+    run(models, names, data_path(data), split=split, terminal=_terminal(quiet), **options)
 
 
 @app.command()

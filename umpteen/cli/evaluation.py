@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from umpteen.cli.evaluation_output import Requests, breakdown_values, show_breakdown
 from umpteen.cli.options import numbers
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadInput, nearest
@@ -21,22 +22,40 @@ def evaluate(
     ks: Sequence[int] = (1, 3, 5),
     propensity: str | None = None,
     threshold: float | None = None,
+    requests: Requests | None = None,
     threads: int | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print the metrics of a model on a split of ``data``."""
+    """Print the metrics of a model on a split of ``data``, and what else was asked for."""
+    requests = requests or Requests()
+    requests.check()
     constants = None if propensity is None else propensity_constants(propensity)
+    collected = requests.collectors(model, ks)
     dataset = read_for(model, data, split)
     options = {"propensity": constants, "threshold": threshold, "threads": threads}
     with terminal.progress() as progress:
-        found = evaluate_model(model, dataset, ks, progress=progress, **options)
+        collectors = list(collected.values())
+        found = evaluate_model(model, dataset, ks, collectors=collectors, progress=progress, **options)
     if found.unseen_labels >= MANY_UNSEEN:
         terminal.note(unseen_note(found.unseen_labels, data))
+    groups = collected["breakdown"].result() if requests.breakdown else None
     if as_json:
-        terminal.json(_json_values(found) | _propensity_values(model, constants))
-        return
+        more = {} if groups is None else {"breakdown": breakdown_values(groups)}
+        terminal.json(_json_values(found) | _propensity_values(model, constants) | more)
+    else:
+        _show(model, found, constants, ks, f"{dataset.name or data} ({split})", terminal)
+        if groups is not None:
+            show_breakdown(groups, ks, terminal)
+    requests.write(found, collected, max(ks))
+
+
+def _show(
+    model: Any, found: Evaluation, constants: tuple[float, float] | None, ks: Sequence[int], title: str,
+    terminal: Terminal,
+) -> None:  # fmt: skip
+    """Print the table of metrics and the lines below it."""
     table = figure_table(found.metrics | {"unseen labels": found.unseen_labels}, ks)
-    terminal.table(*table, title=f"{dataset.name or data} ({split})")
+    terminal.table(*table, title=title)
     for line in [*_lines(found), *_propensity_lines(model, constants)]:
         terminal.say(line)
     if found.shortlist_recall:
