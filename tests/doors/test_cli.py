@@ -1429,6 +1429,61 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
     assert len(trained) == 3
 
 
+def test_bench_shows_mean_and_deviation_of_seeds(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import umpteen.cli.benchmark
+
+    trained: list[tuple[str, int]] = []
+
+    def measured(job: Any) -> dict[str, Any]:
+        trained.append((job.recipe, job.settings["seed"]))
+        value = 80.0 + job.settings["seed"]
+        row = dict.fromkeys(umpteen.cli.benchmark.COLUMNS, value) | {"gpu_mb": None, "unseen_labels": 0.0}
+        settings = {key: str(value) for key, value in job.settings.items()}
+        return row | {"recipe": job.recipe, "settings": settings, "propensity": list(job.propensity)}
+
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", measured)
+    words = ["bench", data, "--recipes", "plt,xr-linear*2", "--seeds", "3", "--propensity", "0.6,2.6", "--quiet"]
+    words += ["--out", tmp_path / "rows.json"]
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    plt, pair = json.loads(result.stdout)
+    assert trained == [("plt", 0), ("plt", 1), ("plt", 2), *(("xr-linear*2", seed) for seed in (0, 2, 4))]
+    assert (plt["P@1"], plt["std"]["P@1"], plt["seeds"]) == (81, 1, [0, 1, 2])
+    assert (pair["P@1"], pair["std"]["P@1"], pair["seeds"]) == (82, 2, [0, 2, 4])
+    assert [row["P@1"] for row in plt["runs"]] == [80, 81, 82]
+    assert plt["propensity"] == [0.6, 2.6]
+    shown = run(*words).stdout
+    lines = [line for line in shown.splitlines() if line.startswith("│")]
+    assert lines[0].startswith("│ plt         │ 81.00  │")
+    assert lines[1].startswith("│             │ ± 1.00 │")
+    assert lines[3].startswith("│             │ ± 2.00 │")
+    assert "PSP with A = 0.6, B = 2.6" in shown
+    assert "PSP uses the label counts of the training rows." in shown
+    assert "Mean ± standard deviation of 3 seeds." in shown
+    assert len(trained) == 6  # every training is kept
+    assert run(*words, "--seed", "2").exit_code == 0
+    assert trained[6:] == [("plt", 3), ("plt", 4), ("xr-linear*2", 6)]
+    refused = run(*words, "--set", "plt:seed=3")
+    assert refused.exit_code == 2
+    assert "--seeds chooses the seeds of all recipes" in " ".join(refused.stderr.split())
+
+
+def test_bench_measures_psp_with_the_constants_it_is_given(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark.measure_job)
+    words = ["--recipes", "plt", "--rows", "5", "--json", "--quiet", *SMALL]
+    (usual,) = json.loads(run("bench", data, *words).stdout)
+    (other,) = json.loads(run("bench", data, *words, "--propensity", "2,0.1").stdout)
+    assert (usual["propensity"], other["propensity"]) == ([0.55, 1.5], [2, 0.1])
+    assert usual["P@1"] == other["P@1"]
+    assert usual["PSP@1"] != other["PSP@1"]
+    assert run("bench", data, *words, "--propensity", "2").exit_code == 2
+    assert run("bench", data, *words, "--seeds", "0").exit_code == 2
+
+
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import umpteen.cli.demo
     import umpteen.models

@@ -305,6 +305,12 @@ def bench(
     device: Device = None,
     rows: Rows = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of the data to test on.")] = "test",
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="Train with N seeds each; show mean ± standard deviation.", min=1)
+    ] = None,
+    propensity: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Constants of PSP: two numbers, or a dataset such as amazon-670k.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File of results; those in it are reused.")] = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -315,6 +321,7 @@ def bench(
 ) -> None:
     """Train recipes on one dataset and compare quality, time, memory and size."""
     from umpteen.cli.benchmark import bench as run
+    from umpteen.cli.evaluation import propensity_constants
     from umpteen.cli.inspection import recipe_names
     from umpteen.cli.options import collect, data_path, of_recipes
 
@@ -322,7 +329,8 @@ def bench(
     common, own = of_recipes(set_ or [])
     _, changed = collect(config, common, **direct)
     options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json, "split": split, "out": out, "own": own}
-    run(data_path(data), recipe_names(recipes), changed, **options)
+    constants = None if propensity is None else propensity_constants(propensity)
+    run(data_path(data), recipe_names(recipes), changed, seeds=seeds, propensity=constants, **options)
 
 
 def main() -> None:
