@@ -76,7 +76,8 @@ def evaluate_model(
         micro-F1 and macro-F1 are those of the labels that score at least this much, among the 100 best of a text; by
         default the threshold of the model's ``predict``.
     collectors
-        Objects that are given the predictions and true labels too, such as ``TextResults``.
+        Objects that are given the predictions and true labels too, such as ``TextResults``, ``BreakdownMetrics`` and
+        ``ThresholdCurve``.
     threads
         Threads to use, instead of the model's.
     progress
