@@ -33,7 +33,9 @@ def compare(
         return
     header = ["%", "A", "B", "B - A", "95 % interval", "significant"]
     terminal.table(header, _metric_rows(found), title=f"{dataset.name or data} ({split})")
-    terminal.say(f"A is {names[0]}, B is {names[1]}; {found.n_rows:,} rows, {_RESAMPLES:,} resamples, seed {seed}")
+    terminal.say(f"A: {names[0]}")
+    terminal.say(f"B: {names[1]}")
+    terminal.say(f"{found.n_rows:,} rows, {_RESAMPLES:,} resamples, seed {seed}")
     if found.texts:
         rows = [[text.row, _beginning(dataset, text.row), text.a, text.b] for text in found.texts]
         terminal.table(["row", "text", f"P@{found.k} of A", f"P@{found.k} of B"], rows, title="Texts that differ most")
