@@ -48,7 +48,7 @@ def first_repeat(labels: np.ndarray, depth: int) -> int:
 
 def rank_sums(Y: np.ndarray, labels: np.ndarray, weights: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of rank.py (its order of rows) and each label's best rank, from dense true labels."""
-    sums = np.zeros((9, depth))
+    sums = np.zeros((10, depth))
     first_hit = np.full(Y.shape[1], np.iinfo(np.int32).max, np.int32)
     discounts = 1.0 / np.log2(np.arange(depth) + 2.0)
     places = np.arange(1, depth + 1)
@@ -66,7 +66,7 @@ def rank_sums(Y: np.ndarray, labels: np.ndarray, weights: np.ndarray, depth: int
             np.cumsum(hit), np.cumsum(hit) / n_true, np.cumsum(hit) / np.minimum(places, n_true),
             np.cumsum(hit * discounts) / ideal, np.cumsum(gain), np.cumsum(best),
             np.cumsum(gain * discounts) / ideal, np.cumsum(best * discounts) / ideal,
-            np.maximum.accumulate(hit / places),
+            np.maximum.accumulate(hit / places), 2.0 * np.cumsum(hit) / (np.cumsum(row >= 0) + n_true),
         ])  # fmt: skip
         found = row[hit]
         first_hit[found] = np.minimum(first_hit[found], np.flatnonzero(hit))

@@ -1,11 +1,14 @@
-"""Metrics of rankings in per cent: P, R, RP, nDCG, PSP, PSnDCG, coverage @k, MRR, micro- and macro-F1.
+"""Metrics of rankings in per cent: P, R, F1, RP, nDCG, PSP, PSnDCG, coverage @k, MRR, micro- and macro-F1.
 
-Propensities follow Jain, Prabhu and Varma (KDD 2016); docs/metrics.md has all formulas.
+The calibration error ECE@k of probabilities is a fraction. Propensities follow Jain, Prabhu and Varma (KDD 2016);
+docs/metrics.md has all formulas.
 """
+
+from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -30,6 +33,7 @@ PROPENSITY: dict[str, tuple[float, float]] = {
 }
 
 ABOVE_THRESHOLD = 100  # maximum number of labels of a row that a threshold selects from
+N_BINS = 20  # bins of equal width in which ECE@k compares probabilities with frequencies
 _NEVER = np.iinfo(np.int32).max  # rank of a label without a hit
 
 
@@ -54,7 +58,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5) -> np.ndar
     >>> inverse_propensity(Y_train).round(3).tolist()
     [1.25, 1.386]
     """
-    Y = _true_labels(Y_train, "Y_train")
+    Y = true_labels(Y_train, "Y_train")
     return inverse_propensity_of_counts(np.bincount(Y.indices, minlength=Y.shape[1]), Y.shape[0], A, B)
 
 
@@ -72,6 +76,85 @@ def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.5
         raise BadInput(f"A and B must be numbers and B at least 0, but they are {A!r} and {B!r}")
     with np.errstate(divide="ignore"):  # B = 0 gives a label without texts an infinite weight
         return 1.0 + max(np.log(n_rows) - 1.0, 0.0) * (B + 1.0) ** A * (counts + B) ** -A
+
+
+class Reliability(NamedTuple):
+    """How often predictions of each probability are right: an entry per bin of equal width.
+
+    ``probability`` is the mean probability and ``frequency`` the share of true labels among the ``count`` predictions
+    of a bin, both NaN in an empty bin; ``low`` and ``high`` are its limits.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    probability: np.ndarray
+    frequency: np.ndarray
+    count: np.ndarray
+
+    @classmethod
+    def of_sums(cls, sums: np.ndarray) -> Reliability:
+        """Return the table of sums (3, n_bins): of predictions, of their probabilities, and of hits."""
+        count, probability, hits = sums
+        limits = np.linspace(0.0, 1.0, len(count) + 1)
+        with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
+            return cls(limits[:-1], limits[1:], probability / count, hits / count, count.astype(np.int64))
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: mean of |probability - frequency| over all predictions; 0 without any."""
+        gaps = np.nan_to_num(np.abs(self.probability - self.frequency))
+        return float(np.dot(gaps, self.count) / max(1, self.count.sum()))
+
+
+def reliability(probabilities: Any, hits: Any, n_bins: int = N_BINS) -> Reliability:
+    """Compare predicted probabilities with observed frequencies, in bins of equal width.
+
+    Parameters
+    ----------
+    probabilities
+        (n, k) probabilities of the predicted labels; NaN where there is no prediction.
+    hits
+        (n, k) whether each of these labels is true, see :func:`find_hits`.
+    n_bins
+        Number of bins between 0 and 1. A bin includes its lower limit, the last one both.
+
+    Examples
+    --------
+    >>> table = reliability([[0.9, 0.2], [0.7, 0.1]], [[True, False], [True, True]], n_bins=2)
+    >>> table.probability.round(2).tolist(), table.frequency.tolist(), table.count.tolist()
+    ([0.15, 0.8], [0.5, 1.0], [2, 2])
+    """
+    return Reliability.of_sums(_calibration_sums(probabilities, hits, n_bins).sum(axis=1))
+
+
+def expected_calibration_error(probabilities: Any, hits: Any, n_bins: int = N_BINS) -> float:
+    """Return by how much probabilities and frequencies differ on average, as a fraction from 0 to 1.
+
+    Parameters are those of :func:`reliability`. Each bin counts by its number of predictions.
+
+    Examples
+    --------
+    >>> round(expected_calibration_error([[0.9, 0.2], [0.7, 0.1]], [[True, False], [True, True]], n_bins=2), 3)
+    0.275
+    """
+    return reliability(probabilities, hits, n_bins).error
+
+
+def find_hits(labels: np.ndarray, Y: Any) -> np.ndarray:
+    """Return whether each predicted label (n, k) is a true label of its text; False for -1.
+
+    Examples
+    --------
+    >>> find_hits(np.array([[2, 0], [1, -1]]), [[1, 0, 0], [0, 1, 0]]).tolist()
+    [[False, True], [True, False]]
+    """
+    truth = true_labels(Y, "Y")
+    n_rows, n_labels = truth.shape
+    numbers_of_rows = np.arange(n_rows, dtype=np.int64)
+    present = np.repeat(numbers_of_rows, np.diff(truth.indptr)) * n_labels + truth.indices  # ascending
+    wanted = numbers_of_rows[:, None] * n_labels + labels
+    place = np.minimum(np.searchsorted(present, wanted), max(0, len(present) - 1))
+    return (labels >= 0) & (present[place] == wanted) if len(present) else np.zeros(wanted.shape, bool)
 
 
 def depth(ks: Sequence[int], threshold: float | None, n_labels: int) -> int:
@@ -123,9 +206,9 @@ def evaluate(
 
     Returns
     -------
-    Percentages under the names ``P@1``, ``R@1``, ``RP@1``, ``nDCG@1``, ``PSP@1``, ``PSnDCG@1``,
-    ``coverage@1`` and so on, ``MRR``, ``micro-F1``, ``macro-F1``. The metrics of a text without true labels
-    are zero.
+    Percentages under the names ``P@1``, ``R@1``, ``F1@1``, ``RP@1``, ``nDCG@1``, ``PSP@1``, ``PSnDCG@1``,
+    ``coverage@1`` and so on, ``MRR``, ``micro-F1``, ``macro-F1``. If predictions have probabilities, also ``ECE@1``
+    and so on, as fractions. The metrics of a text without true labels are zero.
 
     Examples
     --------
@@ -170,11 +253,13 @@ class Metrics:
         self.n_rows = 0
         self._weights = _check_weights(inverse_propensity)
         self._sums = np.zeros((rank.N_SUMS, max(self.ks)))
+        self._calibration = np.zeros((3, max(self.ks), N_BINS))  # predictions, probabilities and hits, by place
+        self.has_probabilities = True  # of all predictions added so far
         self._n_true = self._n_hit = self._n_predicted = self._first_hit = np.zeros(0)  # allocated by the first block
 
     def add(self, predicted: TopK | Any, Y: Any) -> None:
         """Add a block of predictions (a TopK or a score matrix) and its true labels."""
-        truth = _true_labels(Y, "Y")
+        truth = true_labels(Y, "Y")
         if isinstance(predicted, TopK):
             top = predicted
         else:  # a threshold needs all scores
@@ -189,6 +274,7 @@ class Metrics:
         if self.threshold is not None:
             threshold = np.float32(self.threshold)  # scores are float32: 0.1 must equal 0.1
             rank.count_above(indptr, indices, top.labels, top.scores, threshold, self._n_hit, self._n_predicted)
+        self._add_probabilities(top, truth)
         self.n_rows += len(top)
 
     def result(self) -> dict[str, float]:
@@ -204,13 +290,32 @@ class Metrics:
         figures["MRR"] = 100.0 * float(self._sums[rank.RECIPROCAL, -1]) / self.n_rows
         if self.threshold is not None:
             figures |= self._f1()
+        if self.has_probabilities:
+            figures |= {f"ECE@{k}": self.reliability(k).error for k in self.ks}
         return figures
+
+    def reliability(self, k: int) -> Reliability:
+        """Return the reliability table of the first k labels of all texts; predictions must have probabilities."""
+        if self.n_rows == 0 or not self.has_probabilities:
+            raise BadInput("a reliability table needs probabilities, but the predictions have scores only")
+        return Reliability.of_sums(self._calibration[:, :k].sum(axis=1))
+
+    def _add_probabilities(self, top: TopK, truth: csr_matrix) -> None:
+        probabilities = getattr(top, "probabilities", None)
+        if probabilities is None:
+            self.has_probabilities = False
+        if self.has_probabilities:
+            width = min(max(self.ks), top.k)
+            labels = top.labels[:, :width]
+            known = np.where(labels >= 0, probabilities[:, :width], np.nan)
+            self._calibration[:, :width] += _calibration_sums(known, find_hits(labels, truth), N_BINS)
 
     def _at_each_depth(self) -> dict[str, np.ndarray]:
         sums, n = self._sums, self.n_rows
         values = {
             "P": sums[rank.HITS] / (n * np.arange(1, sums.shape[1] + 1)),
             "R": sums[rank.RECALL] / n,
+            "F1": sums[rank.F1] / n,
             "RP": sums[rank.R_PRECISION] / n,
             "nDCG": sums[rank.NDCG] / n,
         }
@@ -262,13 +367,31 @@ class Metrics:
             raise BadInput(f"the labels of a text must differ, but row {row} of the predictions repeats one")
 
 
-def _true_labels(Y: Any, what: str) -> csr_matrix:
+def true_labels(Y: Any, what: str) -> csr_matrix:
     """Return the label matrix with sorted rows and without stored zeros."""
     truth = as_csr(Y, what, finite=False)
     if not truth.data.all():
         truth = truth.copy() if issparse(Y) else truth
         truth.eliminate_zeros()
     return truth
+
+
+def _calibration_sums(probabilities: Any, hits: Any, n_bins: int) -> np.ndarray:
+    """Return the sums of predictions, probabilities and hits in each place and bin: (3, k, n_bins)."""
+    probabilities, hits = np.asarray(probabilities, dtype=np.float64), np.asarray(hits, dtype=bool)
+    if probabilities.ndim != 2 or probabilities.shape != hits.shape:
+        raise BadInput(
+            "probabilities and hits must be two tables of one shape (texts, k), "
+            f"but have shapes {probabilities.shape} and {hits.shape}"
+        )
+    is_known = ~np.isnan(probabilities)
+    known, k = probabilities[is_known], hits.shape[1]
+    if known.min(initial=0.0) < 0.0 or known.max(initial=1.0) > 1.0:
+        raise BadInput(f"probabilities must be between 0 and 1, but range from {known.min():g} to {known.max():g}")
+    bins = np.minimum((known * n_bins).astype(np.int64), n_bins - 1)
+    cells = np.nonzero(is_known)[1] * n_bins + bins
+    totals = [np.bincount(cells, weights, minlength=k * n_bins) for weights in (None, known, hits[is_known])]
+    return np.array(totals, dtype=np.float64).reshape(3, k, n_bins)
 
 
 def _check_weights(weights: np.ndarray | None) -> np.ndarray:

@@ -41,7 +41,7 @@ def test_the_figures_are_those_of_evaluate(recipe: str, fitted: Fitted, made: Ma
 
 def test_blocks_add_up(fitted: Fitted, held_out_data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, stages = evaluate_model(fitted("xr-linear"), held_out_data), []
-    monkeypatch.setattr("umpteen.evaluation._BLOCK", 40)
+    monkeypatch.setattr("umpteen.evaluation.model._BLOCK", 40)
     found = evaluate_model(fitted("xr-linear"), held_out_data, progress=lambda *stage: stages.append(stage))
     assert found.metrics == pytest.approx(whole.metrics)
     assert stages == [("predict", done, 150) for done in (0, 40, 80, 120, 150)]
@@ -89,3 +89,25 @@ def test_a_split_is_read_as_the_model_takes_it(tmp_path: Path) -> None:
     model = umpteen.XRLinear(threads=1).fit(train.texts, train.Y, label_names=train.labels)
     found = evaluate_model(model, read_for(model, tmp_path / "test.csv"), (1, 2))
     assert (found.metrics["R@2"], found.unseen_labels) == (100.0, 0.0)
+
+
+def test_f1_is_measured_at_the_threshold_of_predict(fitted: Fitted, held_out_data: Dataset) -> None:
+    model = fitted("xr-linear")
+    found = evaluate_model(model, held_out_data, (1,))
+    assert found.threshold == model.threshold_
+    expected = model.evaluate(held_out_data.texts, held_out_data.Y, (1,), threshold=model.threshold_)
+    assert found.metrics == pytest.approx(expected)
+
+
+def test_texts_with_more_labels_above_the_threshold_are_predicted_again(
+    fitted: Fitted, held_out_data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = fitted("xr-linear"), []
+    topk = model.topk
+    monkeypatch.setattr(model, "topk", lambda X, k, **more: asked.append((len(X), k)) or topk(X, k, **more))
+    found = evaluate_model(model, held_out_data, (1,), threshold=0.5)
+    n_cut = int((topk(held_out_data.texts, 1).scores >= 0.5).sum())
+    assert 0 < n_cut < 150
+    assert asked == [(2, 1), (150, 1), (n_cut, len(model.labels_))]
+    expected = model.evaluate(held_out_data.texts, held_out_data.Y, (1,), threshold=0.5)
+    assert found.metrics == pytest.approx(expected)

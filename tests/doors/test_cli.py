@@ -739,6 +739,138 @@ def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
     assert "docs/s" in table.stdout
 
 
+def test_evaluate_has_f1_at_k_and_at_the_stored_threshold(model: Path, data: Path) -> None:
+    figures = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert {"P@1", "F1@1", "F1@3", "F1@5", "micro-F1", "macro-F1"} <= set(figures)
+    assert figures["threshold"] == umpteen.load(model).threshold_ == 0.3
+    assert figures["F1@5"] == pytest.approx(100 * 2 * 2 / (4 + 2))  # of four labels all are predicted, two are true
+    assert (
+        json.loads(run("evaluate", model, data, "--json", "--threshold", "0.3").stdout)["micro-F1"]
+        == (figures["micro-F1"])
+    )
+    assert not any(name.startswith("ECE") for name in figures)  # the model has no probabilities
+    assert "score at least 0.3" in run("evaluate", model, data).stdout
+
+
+class _Calibrated(umpteen.TopK):
+    """Predictions whose scores are probabilities."""
+
+    def __init__(self, labels: Any, scores: Any, label_names: Any = None):
+        super().__init__(labels, scores, label_names)
+        self.probabilities = np.clip(self.scores, 0, 1)
+
+    def __getitem__(self, rows: Any) -> _Calibrated:
+        return _Calibrated(self.labels[rows], self.scores[rows], self.label_names)
+
+
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let XR-Linear give probabilities."""
+    topk = umpteen.XRLinear.topk
+
+    def with_probabilities(*args: Any, **options: Any) -> umpteen.TopK:
+        top = topk(*args, **options)
+        return _Calibrated(top.labels, top.scores, top.label_names)
+
+    monkeypatch.setattr(umpteen.XRLinear, "topk", with_probabilities)
+
+
+@pytest.mark.usefixtures("calibrated")
+def test_evaluate_tells_the_calibration_error_as_a_fraction(model: Path, data: Path) -> None:
+    figures = json.loads(run("evaluate", model, data, "--json", "-k", "1,2").stdout)
+    assert 0 < figures["ECE@1"] < 1
+    assert 0 < figures["ECE@2"] < 1
+    shown = run("evaluate", model, data, "-k", "1,2").stdout
+    assert f"ECE@1 {figures['ECE@1']:.4f}, ECE@2 {figures['ECE@2']:.4f} (0 to 1, 20 bins)" in shown
+
+
+def test_evaluate_says_whose_counts_and_constants_propensities_have(model: Path, data: Path) -> None:
+    flags = ["--propensity", "0.5,0.4"]
+    figures = json.loads(run("evaluate", model, data, "--json", *flags).stdout)
+    assert figures["propensity"] == [0.5, 0.4]
+    assert (figures["propensity_counts"], figures["propensity_rows"]) == ("training", 80)
+    shown = run("evaluate", model, data, *flags).stdout
+    assert "PSP by the label counts of the 80 training rows, stored in the model; A = 0.5, B = 0.4" in shown
+
+
+def test_evaluate_breaks_metrics_down(model: Path, data: Path, tmp_path: Path) -> None:
+    result = run("evaluate", model, data, "--json", "--breakdown")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    by_frequency, by_number = figures["breakdown"]["by_frequency"], figures["breakdown"]["by_number"]
+    assert sum(group["P@5"] for group in by_frequency) == pytest.approx(figures["P@5"], abs=1e-3)
+    assert sum(group["labels"] for group in by_frequency) == 4
+    assert sum(group["training_assignments"] for group in by_frequency) == 160
+    assert sum(group["assignments"] for group in by_frequency) == 40
+    assert [(group["labels_per_text"], group["texts"]) for group in by_number] == [("2", 20)]
+    assert by_number[0]["F1@5"] == pytest.approx(figures["F1@5"], abs=1e-3)
+    shown = run("evaluate", model, data, "--breakdown").stdout
+    assert all(words in shown for words in ("head", "recall@5", "training assignments", "labels of a text"))
+    opened = umpteen.load(model)
+    opened.targets_ = replace(opened.targets_, counts=None)
+    opened.save(tmp_path / "m")
+    refused = run("evaluate", tmp_path / "m", data, "--breakdown")
+    assert refused.exit_code == 2
+    assert "without counts of its labels, which groups of labels need" in " ".join(refused.stderr.split())
+
+
+def test_evaluate_writes_a_row_per_text(model: Path, data: Path, tmp_path: Path) -> None:
+    lines, table = tmp_path / "rows.jsonl", tmp_path / "rows.tsv"
+    figures = json.loads(run("evaluate", model, data, "--json", "--per-text", lines).stdout)
+    assert run("evaluate", model, data, "--per-text", table, "-k", "1").exit_code == 0  # whatever the depths
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    header, *cells = [line.split("\t") for line in table.read_text().splitlines()]
+    names = ["row", "n_labels", "hits@1", "hits@3", "hits@5", "P@5", "R@5", "F1@5", "label", "score"]
+    assert list(rows[0]) == header == names
+    assert [[str(value) for value in row.values()] for row in rows] == cells
+    assert len(rows) == 20
+    assert np.mean([row["F1@5"] for row in rows]) == pytest.approx(figures["F1@5"], abs=1e-3)
+    assert 100 * np.mean([row["hits@1"] for row in rows]) == pytest.approx(figures["P@1"], abs=1e-3)
+    assert {row["label"] for row in rows} <= set(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--per-text", "rows.csv"], "--per-text writes .tsv or .jsonl files, but got 'rows.csv'"),
+        (["--per-text", "nowhere/rows.tsv"], "--per-text must be a file in an existing folder"),
+        (["--pr-curve", "plot.pdf"], "--pr-curve writes .png or .svg files, but got 'plot.pdf'"),
+        (["--reliability", "plot"], "--reliability writes .png or .svg files, but got 'plot'"),
+    ],
+)
+def test_evaluate_checks_files_before_it_predicts(model: Path, data: Path, flags: list[str], message: str) -> None:
+    result = run("evaluate", model, data, *flags)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())
+
+
+def test_evaluate_needs_matplotlib_to_draw(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("evaluate", model, data, "--pr-curve", tmp_path / "plot.png")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "pip install 'umpteen[plot]'" in " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("calibrated")
+def test_evaluate_draws_curves(model: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = ["--pr-curve", tmp_path / "pr.png", "--reliability", tmp_path / "reliability.svg"]
+    result = run("evaluate", model, data, *files)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "pr.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "reliability.svg").read_text()
+
+
+def test_a_reliability_plot_needs_probabilities(model: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = run("evaluate", model, data, "--reliability", tmp_path / "plot.png")
+    assert result.exit_code == 2
+    assert "P" in result.stdout  # the metrics are not lost
+    assert "--reliability needs probabilities, but this model predicts scores only" in " ".join(result.stderr.split())
+
+
 def test_labels_the_model_never_saw_count_in_recall(model: Path, data: Path, tmp_path: Path) -> None:
     rows = [(text, [*labels, "unseen", "also-unseen"]) for text, labels in made_rows(20, seed=1)]
     write_split(tmp_path / "more", "test", rows)
@@ -843,6 +975,48 @@ def test_test_labels_are_separated_as_those_of_training(tmp_path: Path) -> None:
     figures = json.loads(run("evaluate", tmp_path / "m", alone, "--json", "-k", "1,2").stdout)
     assert (figures["unseen_labels"], figures["R@2"]) == (0, 100)
     assert json.loads((tmp_path / "m" / "config.json").read_text())["meta"]["data"] == {"separator": ";"}
+
+
+# compare
+
+
+def test_compare_tells_differences(model: Path, data: Path, tmp_path: Path) -> None:
+    worse = tmp_path / "worse"
+    assert run("train", data, "-o", worse, "--rows", "3", "--quiet", *SMALL).exit_code == 0
+    result = run("compare", model, worse, data, "--json", "-k", "1,2")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    for place, path in (("a", model), ("b", worse)):
+        figures = json.loads(run("evaluate", path, data, "--json", "-k", "1,2").stdout)
+        assert all(one[place] == pytest.approx(figures[name], abs=1e-3) for name, one in found["metrics"].items())
+    first = found["metrics"]["P@2"]
+    assert first["difference"] < 0
+    assert first["low"] <= first["difference"] <= first["high"]
+    assert first["significant"] is (first["high"] < 0)
+    assert (found["rows"], found["resamples"]) == (20, 1000)
+    assert len(found["texts"]) <= 10
+    gaps = [abs(b - a) for a, b in (text["P@2"] for text in found["texts"])]
+    assert gaps == sorted(gaps, reverse=True)
+    texts = (data / "test_texts.txt").read_text().splitlines()
+    assert all(texts[text["row"]][:60] == text["text"] for text in found["texts"])
+    assert json.loads(run("compare", model, worse, data, "--json", "-k", "1,2").stdout) == found
+    shown = run("compare", model, worse, data).stdout
+    assert all(words in shown for words in ("B - A", "95 % interval", "significant", "1,000 resamples", "P@5 of B"))
+
+
+def test_compare_escapes_texts_and_takes_feature_rows(
+    model: Path, tmp_path: Path, rows_model: Path, rows_data: Path
+) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("apple \x1b[2J pear\tfruit\nhammer\ttool\n")
+    other = tmp_path / "other"
+    umpteen.XRLinear(threads=1).fit(["apple", "hammer"], [["tool"], ["fruit"]]).save(other)
+    result = run("compare", model, other, path, "-k", "1")
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.stdout
+    assert r"apple \x1b[2J pear" in result.stdout
+    assert run("compare", rows_model, rows_model, rows_data).exit_code == 0
+    assert run("compare", model, rows_model, path).exit_code == 2
 
 
 # ensembles
@@ -1253,6 +1427,61 @@ def test_bench_goes_on_where_it_was_and_lets_models_vote(
         assert refused.exit_code == 2, wrong
         assert len(refused.stderr.splitlines()) == 1
     assert len(trained) == 3
+
+
+def test_bench_shows_mean_and_deviation_of_seeds(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import umpteen.cli.benchmark
+
+    trained: list[tuple[str, int]] = []
+
+    def measured(job: Any) -> dict[str, Any]:
+        trained.append((job.recipe, job.settings["seed"]))
+        value = 80.0 + job.settings["seed"]
+        row = dict.fromkeys(umpteen.cli.benchmark.COLUMNS, value) | {"gpu_mb": None, "unseen_labels": 0.0}
+        settings = {key: str(value) for key, value in job.settings.items()}
+        return row | {"recipe": job.recipe, "settings": settings, "propensity": list(job.propensity)}
+
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", measured)
+    words = ["bench", data, "--recipes", "plt,xr-linear*2", "--seeds", "3", "--propensity", "0.6,2.6", "--quiet"]
+    words += ["--out", tmp_path / "rows.json"]
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    plt, pair = json.loads(result.stdout)
+    assert trained == [("plt", 0), ("plt", 1), ("plt", 2), *(("xr-linear*2", seed) for seed in (0, 2, 4))]
+    assert (plt["P@1"], plt["std"]["P@1"], plt["seeds"]) == (81, 1, [0, 1, 2])
+    assert (pair["P@1"], pair["std"]["P@1"], pair["seeds"]) == (82, 2, [0, 2, 4])
+    assert [row["P@1"] for row in plt["runs"]] == [80, 81, 82]
+    assert plt["propensity"] == [0.6, 2.6]
+    shown = run(*words).stdout
+    lines = [line for line in shown.splitlines() if line.startswith("│")]
+    assert lines[0].startswith("│ plt         │ 81.00  │")
+    assert lines[1].startswith("│             │ ± 1.00 │")
+    assert lines[3].startswith("│             │ ± 2.00 │")
+    assert "PSP with A = 0.6, B = 2.6" in shown
+    assert "PSP uses the label counts of the training rows." in shown
+    assert "Mean ± standard deviation of 3 seeds." in shown
+    assert len(trained) == 6  # every training is kept
+    assert run(*words, "--seed", "2").exit_code == 0
+    assert trained[6:] == [("plt", 3), ("plt", 4), ("xr-linear*2", 6)]
+    refused = run(*words, "--set", "plt:seed=3")
+    assert refused.exit_code == 2
+    assert "--seeds chooses the seeds of all recipes" in " ".join(refused.stderr.split())
+
+
+def test_bench_measures_psp_with_the_constants_it_is_given(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import umpteen.cli.benchmark
+    import umpteen.models
+
+    monkeypatch.setattr(umpteen.models, "warmup", lambda progress: None)
+    monkeypatch.setattr(umpteen.cli.benchmark, "in_own_process", umpteen.cli.benchmark.measure_job)
+    words = ["--recipes", "plt", "--rows", "5", "--json", "--quiet", *SMALL]
+    (usual,) = json.loads(run("bench", data, *words).stdout)
+    (other,) = json.loads(run("bench", data, *words, "--propensity", "2,0.1").stdout)
+    assert (usual["propensity"], other["propensity"]) == ([0.55, 1.5], [2, 0.1])
+    assert usual["P@1"] == other["P@1"]
+    assert usual["PSP@1"] != other["PSP@1"]
+    assert run("bench", data, *words, "--propensity", "2").exit_code == 2
+    assert run("bench", data, *words, "--seeds", "0").exit_code == 2
 
 
 def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_matrix
@@ -18,7 +18,16 @@ from scipy.sparse import csr_matrix
 from tests import reference
 from umpteen.errors import BadInput
 from umpteen.kernels import rank
-from umpteen.metrics import PROPENSITY, Metrics, evaluate, inverse_propensity
+from umpteen.metrics import (
+    N_BINS,
+    PROPENSITY,
+    Metrics,
+    evaluate,
+    expected_calibration_error,
+    find_hits,
+    inverse_propensity,
+    reliability,
+)  # fmt: skip
 from umpteen.shortlist import TopK
 
 ROOT = Path(__file__).parent.parent.parent
@@ -119,6 +128,7 @@ def test_by_hand() -> None:
     assert got == pytest.approx({
         "P@1": 50, "P@3": 50,
         "R@1": 25, "R@3": 100,
+        "F1@1": 100 * (2 / 3 + 0) / 2, "F1@3": 100 * (4 / 5 + 2 / 4) / 2,
         "RP@1": 50, "RP@3": 100,
         "nDCG@1": 50, "nDCG@3": 50 * (1.5 / (1 + 1 / log3) + 0.5),
         "PSP@1": 100 * 1 / (3 + 2), "PSP@3": 100 * (1 + 3 + 2) / (4 + 2),
@@ -143,7 +153,7 @@ def test_a_perfect_ranking_reaches_100() -> None:
 
 def test_values_are_plain_floats_in_a_steady_order() -> None:
     got = evaluate(TopK([[0]], [[1.0]]), [[1, 0]], (1,), threshold=0.5)
-    assert list(got) == ["P@1", "R@1", "RP@1", "nDCG@1", "coverage@1", "MRR", "micro-F1", "macro-F1"]
+    assert list(got) == ["P@1", "R@1", "F1@1", "RP@1", "nDCG@1", "coverage@1", "MRR", "micro-F1", "macro-F1"]
     assert all(type(value) is float for value in got.values())
     assert json.loads(json.dumps(got)) == got
 
@@ -258,3 +268,112 @@ def test_so_few_texts_say_nothing_about_what_is_missing():
 def test_constants_of_propensity_are_numbers(constants):
     with pytest.raises(BadInput, match="A and B must be numbers and B at least 0"):
         inverse_propensity(np.eye(3), *constants)
+
+
+# F1@k
+
+
+def test_f1_of_a_list_that_ends_early_counts_the_labels_in_it() -> None:
+    top = TopK([[0, -1, -1], [1, 2, 0]], [[0.9, 0.0, 0.0], [0.9, 0.8, 0.7]])
+    got = evaluate(top, [[1, 1, 0], [0, 0, 0]], (1, 3))
+    assert got["F1@1"] == pytest.approx(100 * (2 / 3) / 2)
+    assert got["F1@3"] == pytest.approx(100 * (2 * 1 / (1 + 2)) / 2)  # one label predicted, two true; then none true
+
+
+@settings(deadline=None)  # the first call imports scikit-learn
+@given(rankings())
+def test_f1_equals_that_of_scikit_learn(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int],
+) -> None:
+    """Annif's F1@5 is ``f1_score(y_true, best_5 > 0, average="samples")``."""
+    f1_score = pytest.importorskip("sklearn.metrics").f1_score
+    truth, labels, scores, _, depth = drawn
+    depth = min(depth, labels.shape[1])
+    if len(truth) == 0 or truth.shape[1] < 2:
+        return
+    best = np.zeros(truth.shape, bool)
+    for row, predicted in zip(best, labels[:, :depth], strict=True):
+        row[predicted[predicted >= 0]] = True
+    expected = 100 * f1_score(truth, best, average="samples", zero_division=0)
+    assert evaluate(TopK(labels, scores), truth, (depth,))[f"F1@{depth}"] == pytest.approx(expected)
+
+
+# Calibration
+
+
+class Calibrated(TopK):
+    """Predictions with probabilities."""
+
+    def __init__(self, labels: Any, probabilities: Any):
+        super().__init__(labels, probabilities)
+        self.probabilities = np.asarray(probabilities)
+
+
+def test_ece_by_hand() -> None:
+    probabilities = [[0.95, 0.32], [0.97, 0.31], [1.0, np.nan]]
+    hits = [[True, False], [False, True], [True, False]]
+    table = reliability(probabilities, hits)
+    assert len(table.count) == 20
+    filled = np.flatnonzero(table.count)
+    assert filled.tolist() == [6, 19]
+    assert table.low[filled] == pytest.approx([0.3, 0.95])
+    assert table.high[filled] == pytest.approx([0.35, 1.0])
+    assert table.probability[filled] == pytest.approx([0.315, 2.92 / 3])
+    assert table.frequency[filled] == pytest.approx([0.5, 2 / 3])
+    assert table.count[filled].tolist() == [2, 3]
+    expected = (2 * (0.5 - 0.315) + 3 * (2.92 / 3 - 2 / 3)) / 5
+    assert expected_calibration_error(probabilities, hits) == pytest.approx(expected)
+
+
+@given(arrays.arrays(np.float64, st.tuples(st.integers(0, 8), st.integers(1, 4)), elements=st.floats(0, 1)),
+       st.integers(1, 30), st.integers(0, 2**32 - 1))  # fmt: skip
+def test_ece_equals_a_plain_loop(probabilities: np.ndarray, n_bins: int, seed: int) -> None:
+    hits = np.random.default_rng(seed).random(probabilities.shape) < 0.5
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(n_bins)]
+    for p, hit in zip(probabilities.ravel(), hits.ravel(), strict=True):
+        members[min(int(p * n_bins), n_bins - 1)].append((p, hit))
+    gaps = [abs(sum(p for p, _ in some) - sum(hit for _, hit in some)) for some in members]
+    expected = sum(gaps) / max(1, hits.size)
+    assert expected_calibration_error(probabilities, hits, n_bins) == pytest.approx(expected)
+
+
+@given(rankings())
+def test_hits_equal_a_plain_loop(drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]) -> None:
+    truth, labels, *_ = drawn
+    expected = [[label >= 0 and truth[i, label] for label in row] for i, row in enumerate(labels)]
+    np.testing.assert_array_equal(find_hits(labels, truth), np.array(expected, bool).reshape(labels.shape))
+
+
+def test_metrics_of_blocks_with_probabilities_have_ece() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.array([rng.permutation(9)[:5] for _ in range(30)])
+    labels[3:6, 4] = -1
+    probabilities, Y = -np.sort(-rng.random((30, 5)), axis=1), rng.random((30, 9)) < 0.4
+    metrics = Metrics((1, 5))
+    for rows in (slice(0, 4), slice(4, 30)):
+        metrics.add(Calibrated(labels[rows], probabilities[rows]), Y[rows])
+    got = metrics.result()
+    known, hits = np.where(labels >= 0, probabilities, np.nan), find_hits(labels, Y)
+    assert got["ECE@1"] == pytest.approx(expected_calibration_error(known[:, :1], hits[:, :1]))
+    assert got["ECE@5"] == pytest.approx(expected_calibration_error(known, hits))
+    assert 0 < got["ECE@5"] < 1
+    assert metrics.reliability(5).count.sum() == 147
+    assert len(metrics.reliability(5).count) == N_BINS
+
+
+def test_a_block_without_probabilities_leaves_no_ece() -> None:
+    metrics = Metrics((1,))
+    metrics.add(Calibrated([[0]], [[0.5]]), [[1, 0]])
+    metrics.add(TopK([[0]], [[0.5]]), [[1, 0]])
+    assert "ECE@1" not in metrics.result()
+    with pytest.raises(BadInput, match="needs probabilities, but the predictions have scores only"):
+        metrics.reliability(1)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [([[0.5, 0.5]], r"have shapes \(1, 2\) and \(1, 1\)"), ([[1.5]], "between 0 and 1, but range from 1.5 to 1.5")],
+)
+def test_what_is_no_probability_is_refused(probabilities: list, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        expected_calibration_error(probabilities, [[True]])

@@ -228,7 +228,17 @@ def evaluate(
         str | None,
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Add F1 of the labels with at least this score.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Minimum score of labels in micro-F1 and macro-F1.")] = None,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Add metrics by frequency of labels and by labels per text.")
+    ] = False,
+    per_text: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row per text: .tsv or .jsonl.")] = None,
+    reliability: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw probabilities against frequencies: .png or .svg.")
+    ] = None,
+    pr_curve: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw precision against recall: .png or .svg.")
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     label_separator: LabelSeparator = None,
@@ -239,12 +249,36 @@ def evaluate(
     """Print the metrics of a model on labelled data, in per cent."""
     import umpteen
     from umpteen.cli.evaluation import evaluate as run
+    from umpteen.cli.evaluation_output import Requests
     from umpteen.cli.options import data_path, numbers, table_options
 
     options = {"propensity": propensity, "threshold": threshold, "threads": threads, "as_json": as_json}
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
-    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, **options)
+    requests = Requests(breakdown, per_text, reliability, pr_curve)
+    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
+
+
+@app.command()
+def compare(
+    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model.")],
+    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one.")],
+    data: Data,
+    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
+    as_json: AsJson = False,
+    ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the metrics @k.")] = "1,3,5",
+    seed: Annotated[int, typer.Option(help="Seed of the resampling of texts.", min=0)] = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the metrics of two models on the same data, and which differences are significant."""
+    import umpteen
+    from umpteen.cli.comparison import compare as run
+    from umpteen.cli.options import data_path, numbers
+
+    models, names = [umpteen.load(model_a), umpteen.load(model_b)], [str(model_a), str(model_b)]
+    options = {"ks": numbers(ks, int, "-k"), "seed": seed, "threads": threads, "as_json": as_json}
+    run(models, names, data_path(data), split=split, terminal=_terminal(quiet), **options)
 
 
 @app.command()
@@ -349,6 +383,12 @@ def bench(
     device: Device = None,
     rows: Rows = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of the data to test on.")] = "test",
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="Train with N seeds each; show mean ± standard deviation.", min=1)
+    ] = None,
+    propensity: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Constants of PSP: two numbers, or a dataset such as amazon-670k.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File of results; those in it are reused.")] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -363,6 +403,7 @@ def bench(
 ) -> None:
     """Train recipes on one dataset and compare quality, time, memory and size."""
     from umpteen.cli.benchmark import bench as run
+    from umpteen.cli.evaluation import propensity_constants
     from umpteen.cli.inspection import recipe_names
     from umpteen.cli.options import collect, data_path, of_recipes, table_options
 
@@ -371,7 +412,8 @@ def bench(
     _, changed = collect(config, common, **direct)
     options = {"terminal": _terminal(quiet), "n_rows": rows, "as_json": as_json, "split": split, "out": out, "own": own}
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
-    run(data_path(data), recipe_names(recipes), changed, **options)
+    constants = None if propensity is None else propensity_constants(propensity)
+    run(data_path(data), recipe_names(recipes), changed, seeds=seeds, propensity=constants, **options)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from umpteen import __version__
+from umpteen.cli.benchmark_summary import summarize, with_deviation
 from umpteen.cli.evaluation import MANY_UNSEEN, unseen_note
 from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal
@@ -67,6 +68,7 @@ class Job:
     quiet: bool
     own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of single recipes of an ensemble
     columns: dict[str, Any] = field(default_factory=dict)  # of a table, as arguments of umpteen.read
+    propensity: tuple[float, float] | None = None  # constants A and B of PSP, instead of those of the dataset
 
     @property
     def key(self) -> str:
@@ -76,7 +78,8 @@ class Job:
         configs = [to_dict(model.config) for model in create_members(self.recipe, self.settings, self.own)]
         data = _stamps(Path(self.data).resolve())
         columns = [self.columns] if self.columns else []  # without columns the digest is that of earlier versions
-        return fingerprint(__version__, [data, configs, self.n_rows or 0, self.split, *columns])
+        constants = [] if self.propensity is None else [list(self.propensity)]
+        return fingerprint(__version__, [data, configs, self.n_rows or 0, self.split, *columns, *constants])
 
 
 def bench(
@@ -88,35 +91,59 @@ def bench(
     own: Mapping[str, dict[str, Any]] | None = None,
     n_rows: int | None = None,
     split: str = "test",
+    seeds: int | None = None,
+    propensity: tuple[float, float] | None = None,
     out: Path | None = None,
     as_json: bool = False,
     columns: dict[str, Any] | None = None,
 ) -> None:
     """Train every recipe on ``data`` and print a table.
 
-    ``own`` are settings of single recipes. Results in the file ``out`` are reused, and new ones are added to it one by
-    one.
+    ``own`` are settings of single recipes. With ``seeds`` every recipe is trained with so many seeds, and rows are
+    means. Results in the file ``out`` are reused, and new ones are added to it one by one.
     """
     jobs = _jobs(data, recipes, settings, own or {}, n_rows, split, terminal.quiet)
-    jobs = [replace(job, columns=columns or {}) for job in jobs]
+    jobs = [replace(job, columns=columns or {}, propensity=propensity) for job in jobs]
+    groups = [[job] for job in jobs] if seeds is None else [_with_seeds(job, seeds) for job in jobs]
     known = _kept(out)
     if split != "test" and not Path(data).is_dir():
         raise BadConfig(f"--split {split} is a split of a folder, but {data} is one file; leave it out")
-    rows: list[dict[str, Any]] = []
+    rows: list[list[dict[str, Any]]] = []
     try:
-        for job in jobs:
-            key = job.key
-            if key not in known:
-                terminal.note(f"{job.recipe} on {data}")
-                known[key] = in_own_process(job)
-                if known[key]["unseen_labels"] >= MANY_UNSEEN:
-                    terminal.note(unseen_note(known[key]["unseen_labels"], f"{data} ({split})"))
-                if out is not None:
-                    atomic_write(out, json.dumps(known, indent=1))
-            rows.append(known[key])
+        for group in groups:
+            rows.append([])
+            for job in group:
+                rows[-1].append(_measured(job, known, out, terminal))
     finally:  # also if a recipe failed or was interrupted
-        if rows:
-            terminal.json(rows) if as_json else _show(rows, data, split, terminal)
+        shown = [some[0] if seeds is None else summarize(some) for some in rows if some]
+        if shown:
+            terminal.json(shown) if as_json else _show(shown, data, split, terminal)
+
+
+def _measured(job: Job, known: dict[str, Any], out: Path | None, terminal: Terminal) -> dict[str, Any]:
+    """Return the results of a job: those that are known, or else measured and kept in the file ``out``."""
+    key = job.key
+    if key not in known:
+        seed = f", seed {job.settings['seed']}" if "seed" in job.settings else ""
+        terminal.note(f"{job.recipe} on {job.data}{seed}")
+        known[key] = in_own_process(job)
+        if known[key]["unseen_labels"] >= MANY_UNSEEN:
+            terminal.note(unseen_note(known[key]["unseen_labels"], f"{job.data} ({job.split})"))
+        if out is not None:
+            atomic_write(out, json.dumps(known, indent=1))
+    return known[key]
+
+
+def _with_seeds(job: Job, n_seeds: int) -> list[Job]:
+    """Return the job with several seeds; models of an ensemble have consecutive ones, so that none is used twice."""
+    from umpteen.models.recipes import create_members
+
+    if any("seed" in settings for settings in job.own.values()):
+        raise BadConfig("--seeds chooses the seeds of all recipes, so that --set NAME:seed has no place; leave one out")
+    members = create_members(job.recipe, job.settings, job.own)
+    first = members[0].config.seed
+    seeds = [first + number * len(members) for number in range(n_seeds)]
+    return [replace(job, settings=job.settings | {"seed": seed}) for seed in seeds]
 
 
 def _jobs(
@@ -141,8 +168,13 @@ def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Te
     """Print a table, without columns that are empty in all rows."""
     a, b = rows[0]["propensity"]
     columns = {key: name for key, name in COLUMNS.items() if any(row.get(key) is not None for row in rows)}
-    shown = [[row.get(key) for key in columns] for row in rows]
-    terminal.table(list(columns.values()), shown, title=f"{data} ({split}; PSP with A = {a}, B = {b})")
+    shown = [[with_deviation(row, key) for key in columns] for row in rows]
+    n_seeds = max(len(row.get("seeds", [])) for row in rows)
+    title = f"{data} ({split}; PSP with A = {a}, B = {b})"
+    terminal.table(list(columns.values()), shown, title=title, lines=n_seeds > 0)
+    terminal.say("PSP uses the label counts of the training rows.")
+    if n_seeds:
+        terminal.say(f"Mean ± standard deviation of {n_seeds} seeds.")
 
 
 def _kept(out: Path | None) -> dict[str, Any]:
@@ -170,7 +202,10 @@ def _stamps(data: Path) -> list[Any]:
     return [str(data), *([file.name, stat.st_size, stat.st_mtime_ns] for file, stat in stats)]
 
 
-def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress) -> dict[str, Any]:
+def measure(
+    model: Any, train: Dataset, test: Dataset, folder: Path, progress: Progress,
+    propensity: tuple[float, float] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Fit, evaluate and save a model; return metrics, times and sizes by name."""
     X = train.inputs
     before = _reset_peak()
@@ -179,13 +214,14 @@ def measure(model: Any, train: Dataset, test: Dataset, folder: Path, progress: P
     fit_s = time.perf_counter() - begun
     peak, gpu_peak = _peak_mb(), _gpu_peak_mb()
     expected = model.estimate(X, train.Y)  # after training, for it may load libraries, whose memory is measured
-    constants = PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
+    constants = propensity or PROPENSITY.get(train.name.lower(), PROPENSITY["default"])
     found = evaluate_model(model, test, KS, propensity=constants, progress=progress)
     model.save(folder)
     return {
         "recipe": model.recipe,
         **{name: round(value, 3) for name, value in found.metrics.items()},
         "propensity": list(constants),
+        "propensity_counts": "training",
         "unseen_labels": round(found.unseen_labels, 3),
         "fit_s": round(fit_s, 3),
         "peak_mb": None if peak is None or before is None else round(peak - before, 1),
@@ -270,7 +306,7 @@ def measure_job(job: Job) -> dict[str, Any]:
     train, test = read_both(job.data, job.n_rows, job.split, **job.columns)
     with terminal.progress() as progress, tempfile.TemporaryDirectory() as folder:
         warmup(progress)  # compilation is not measured
-        row = measure(model, train, test, Path(folder, "model"), progress)
+        row = measure(model, train, test, Path(folder, "model"), progress, job.propensity)
     own = {f"{name}:{key}": value for name, settings in job.own.items() for key, value in settings.items()}
     row["settings"] = {key: str(value) for key, value in (job.settings | own).items()}
     return row | {"recipe": job.recipe.replace("*", " × ").replace("+", " + ")}

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from umpteen.cli.evaluation_output import Requests, breakdown_values, show_breakdown
 from umpteen.cli.options import numbers
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
-from umpteen.metrics import PROPENSITY
+from umpteen.metrics import N_BINS, PROPENSITY
 
 MANY_UNSEEN = 30.0  # per cent of the labels from which on a wrong separator or vocabulary is likely
 
@@ -21,25 +22,43 @@ def evaluate(
     ks: Sequence[int] = (1, 3, 5),
     propensity: str | None = None,
     threshold: float | None = None,
+    requests: Requests | None = None,
     threads: int | None = None,
     as_json: bool = False,
     columns: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print the metrics of a model on a split of ``data``."""
+    """Print the metrics of a model on a split of ``data``, and what else was asked for."""
+    requests = requests or Requests()
+    requests.check()
     constants = None if propensity is None else propensity_constants(propensity)
+    collected = requests.collectors(model, ks)
     dataset = read_for(model, data, split, **(columns or {}))
     options = {"propensity": constants, "threshold": threshold, "threads": threads}
     with terminal.progress() as progress:
-        found = evaluate_model(model, dataset, ks, progress=progress, **options)
+        collectors = list(collected.values())
+        found = evaluate_model(model, dataset, ks, collectors=collectors, progress=progress, **options)
     if found.unseen_labels >= MANY_UNSEEN:
         terminal.note(unseen_note(found.unseen_labels, data))
-    speed = found.n_rows / max(found.seconds, 1e-9)
+    groups = collected["breakdown"].result() if requests.breakdown else None
     if as_json:
-        terminal.json({**_rounded(found), "rows": found.n_rows, "rows_per_s": round(speed, 1)})
-        return
+        more = {} if groups is None else {"breakdown": breakdown_values(groups)}
+        terminal.json(_json_values(found) | _propensity_values(model, constants) | more)
+    else:
+        _show(model, found, constants, ks, f"{dataset.name or data} ({split})", terminal)
+        if groups is not None:
+            show_breakdown(groups, ks, terminal)
+    requests.write(found, collected, max(ks))
+
+
+def _show(
+    model: Any, found: Evaluation, constants: tuple[float, float] | None, ks: Sequence[int], title: str,
+    terminal: Terminal,
+) -> None:  # fmt: skip
+    """Print the table of metrics and the lines below it."""
     table = figure_table(found.metrics | {"unseen labels": found.unseen_labels}, ks)
-    terminal.table(*table, title=f"{dataset.name or data} ({split})")
-    terminal.say(f"{found.n_rows:,} rows, {speed:,.0f} docs/s")
+    terminal.table(*table, title=title)
+    for line in [*_lines(found), *_propensity_lines(model, constants)]:
+        terminal.say(line)
     if found.shortlist_recall:
         terminal.say(_recall_line(model.describe()["levels"][1:], found.shortlist_recall))
 
@@ -69,19 +88,52 @@ def propensity_constants(text: str) -> tuple[float, float]:
 
 
 def figure_table(figures: dict[str, float], ks: Sequence[int]) -> tuple[list[str], list[list[Any]]]:
-    """Return the header and rows of a table: a row per metric, a column per depth; metrics without depth last."""
+    """Return the header and rows of a table: a row per metric, a column per depth; metrics without depth last.
+
+    Calibration errors, which are no percentages, are left out.
+    """
+    figures = {name: value for name, value in figures.items() if not name.startswith("ECE@")}
     measures = dict.fromkeys(name.partition("@")[0] for name in figures if "@" in name)
     rows = [[measure, *(figures[f"{measure}@{k}"] for k in ks)] for measure in measures]
     rows += [[name, value, *[None] * (len(ks) - 1)] for name, value in figures.items() if "@" not in name]
     return ["%", *(f"@{k}" for k in ks)], rows
 
 
-def _rounded(found: Evaluation) -> dict[str, Any]:
-    figures: dict[str, Any] = {name: round(value, 4) for name, value in found.metrics.items()}
-    figures["unseen_labels"] = round(found.unseen_labels, 4)
+def _json_values(found: Evaluation) -> dict[str, Any]:
+    values: dict[str, Any] = {name: round(value, 4) for name, value in found.metrics.items()}
+    values["unseen_labels"] = round(found.unseen_labels, 4)
     if found.shortlist_recall:
-        figures["shortlist_recall"] = [round(value, 4) for value in found.shortlist_recall]
-    return figures
+        values["shortlist_recall"] = [round(value, 4) for value in found.shortlist_recall]
+    values["threshold"] = found.threshold
+    return values | {"rows": found.n_rows, "rows_per_s": round(_speed(found), 1)}
+
+
+def _lines(found: Evaluation) -> list[str]:
+    """Return the lines below the table."""
+    lines = [f"{found.n_rows:,} rows, {_speed(found):,.0f} docs/s"]
+    lines.append(f"micro-F1 and macro-F1 of the labels that score at least {found.threshold:g}")
+    errors = [f"{name} {value:.4f}" for name, value in found.metrics.items() if name.startswith("ECE@")]
+    if errors:
+        lines.append(f"calibration error of the probabilities: {', '.join(errors)} (0 to 1, {N_BINS} bins)")
+    return lines
+
+
+def _speed(found: Evaluation) -> float:
+    return found.n_rows / max(found.seconds, 1e-9)
+
+
+def _propensity_values(model: Any, constants: tuple[float, float] | None) -> dict[str, Any]:
+    if constants is None:
+        return {}
+    return {"propensity": list(constants), "propensity_counts": "training", "propensity_rows": model.targets_.n_rows}
+
+
+def _propensity_lines(model: Any, constants: tuple[float, float] | None) -> list[str]:
+    if constants is None:
+        return []
+    a, b = constants
+    n_rows = model.targets_.n_rows
+    return [f"PSP by the label counts of the {n_rows:,} training rows, stored in the model; A = {a:g}, B = {b:g}"]
 
 
 def _recall_line(sizes: Sequence[int], recall: Sequence[float]) -> str:

@@ -5,8 +5,8 @@ import numpy as np
 from umpteen.kernels.jit import inner, jit
 
 # Rows of the array that ``rank_sums`` fills; column d is the sum over texts at depth d + 1.
-HITS, RECALL, R_PRECISION, NDCG, PS_GAIN, PS_BEST, PS_DCG, PS_DCG_BEST, RECIPROCAL = range(9)
-N_SUMS = 9
+HITS, RECALL, R_PRECISION, NDCG, PS_GAIN, PS_BEST, PS_DCG, PS_DCG_BEST, RECIPROCAL, F1 = range(10)
+N_SUMS = 10
 
 _LOW_31_BITS = 0x7FFFFFFF
 _LOW_32_BITS = 0xFFFFFFFF
@@ -129,11 +129,13 @@ def _largest_weights(weights, indices, low, high, best):
 @inner
 def _add_row(row, hit_at, n_true, weights, best, sums):
     """Add one text to the sums; ``hit_at[d]`` is whether its label at rank d is true."""
-    hits = 0
+    hits, n_predicted = 0, 0
     dcg, ideal, gain, gain_best, gain_dcg, gain_dcg_best, reciprocal = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     weighted = weights.shape[0] > 0
     for d in range(sums.shape[1]):
         discount = 1.0 / np.log2(d + 2.0)
+        if d < row.shape[0] and row[d] >= 0:
+            n_predicted += 1
         if d < n_true:
             ideal += discount
         if hit_at[d]:
@@ -149,6 +151,7 @@ def _add_row(row, hit_at, n_true, weights, best, sums):
         sums[R_PRECISION, d] += hits / min(d + 1, n_true)
         sums[NDCG, d] += dcg / ideal
         sums[RECIPROCAL, d] += reciprocal
+        sums[F1, d] += 2.0 * hits / (n_predicted + n_true)
         if weighted:
             gain_best += best[d]
             gain_dcg_best += best[d] * discount

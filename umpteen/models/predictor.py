@@ -106,6 +106,11 @@ class Predictor:
             raise BadInput("there is nothing to calibrate on: no text has a label; pass labelled texts")
         return top, targets
 
+    @property
+    def threshold_(self) -> float:
+        """The score from which on ``predict`` returns a label."""
+        return self._threshold
+
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from umpteen.data import Dataset, read
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput
-from umpteen.metrics import Metrics, depth, inverse_propensity_of_counts
+from umpteen.metrics import Metrics, Reliability, depth, inverse_propensity_of_counts
+from umpteen.shortlist import TopK
 
 _BLOCK = 4096  # rows predicted at a time
 
@@ -21,7 +22,9 @@ class Evaluation(NamedTuple):
 
     ``metrics`` are percentages by name, ``seconds`` is the time of prediction. ``unseen_labels`` is the percentage of
     the true labels that no training row had. ``shortlist_recall`` is, for a network with several levels, the percentage
-    of true nodes that each level below the first scores; empty for other models.
+    of true nodes that each level below the first scores; empty for other models. ``threshold`` is the score at which F1
+    is measured. ``reliability`` compares the probabilities of the first labels with frequencies; None without
+    probabilities.
     """
 
     metrics: dict[str, float]
@@ -29,6 +32,17 @@ class Evaluation(NamedTuple):
     seconds: float
     unseen_labels: float
     shortlist_recall: list[float]
+    threshold: float
+    reliability: Reliability | None = None
+
+
+class Collector(Protocol):
+    """Whatever is computed from predictions block by block, in the order of the rows."""
+
+    depth: int  # number of labels per text that it needs
+
+    def add(self, top: TopK, Y: sp.csr_matrix) -> None:
+        """Add a block of predictions and its true labels."""
 
 
 def evaluate_model(
@@ -38,6 +52,7 @@ def evaluate_model(
     *,
     propensity: tuple[float, float] | None = None,
     threshold: float | None = None,
+    collectors: Sequence[Collector] = (),
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -58,7 +73,11 @@ def evaluate_model(
         Constants A and B, see ``umpteen.metrics.PROPENSITY``; adds PSP@k and PSnDCG@k by the label counts of the rows
         that the model was trained on.
     threshold
-        Adds micro-F1 and macro-F1 of the labels that score at least this much.
+        micro-F1 and macro-F1 are those of the labels that score at least this much, among the 100 best of a text; by
+        default the threshold of the model's ``predict``.
+    collectors
+        Objects that are given the predictions and true labels too, such as ``TextResults``, ``BreakdownMetrics`` and
+        ``ThresholdCurve``.
     threads
         Threads to use, instead of the model's.
     progress
@@ -74,15 +93,18 @@ def evaluate_model(
     >>> found.metrics["P@1"], found.unseen_labels
     (50.0, 50.0)
     """
-    X = _inputs(model, dataset)
+    X = labelled_inputs(model, dataset)
     Y = dataset.align(model.labels_).Y
     weights = None if propensity is None else label_weights(model, Y.shape[1], *propensity)
+    threshold = model.threshold_ if threshold is None else threshold
     metrics = Metrics(ks, inverse_propensity=weights, threshold=threshold)
-    seconds = _add_blocks(metrics, model, X, Y, depth(ks, threshold, len(model.labels_)), threads, progress)
+    seconds = _add_blocks(metrics, collectors, model, X, Y, threads, progress)
     recall = []
     if hasattr(model, "shortlist_recall"):
         recall = model.shortlist_recall(X, Y[:, : len(model.labels_)], threads=threads, progress=progress)
-    return Evaluation(metrics.result(), len(dataset), seconds, unseen_labels(model, Y), recall)
+    figures = metrics.result()
+    table = metrics.reliability(max(metrics.ks)) if metrics.has_probabilities else None
+    return Evaluation(figures, len(dataset), seconds, unseen_labels(model, Y), recall, threshold, table)
 
 
 def read_for(model: Any, path: str | os.PathLike[str], split: str = "test", **columns: Any) -> Dataset:
@@ -100,12 +122,18 @@ def label_weights(model: Any, n_labels: int, A: float = 0.55, B: float = 1.5) ->
 
     Columns beyond those of the model are labels without training rows.
     """
-    targets = model.targets_
-    if targets.counts is None:
-        raise BadInput("the model was saved without counts of its labels, which propensities need; train it again")
+    known = training_counts(model, "propensities")
     counts = np.zeros(n_labels, np.int64)
-    counts[: len(targets.counts)] = targets.counts
-    return inverse_propensity_of_counts(counts, targets.n_rows, A, B)
+    counts[: len(known)] = known
+    return inverse_propensity_of_counts(counts, model.targets_.n_rows, A, B)
+
+
+def training_counts(model: Any, purpose: str = "groups of labels") -> np.ndarray:
+    """Return how many training rows have each label; raise BadInput if the model does not know."""
+    counts = model.targets_.counts
+    if counts is None:
+        raise BadInput(f"the model was saved without counts of its labels, which {purpose} need; train it again")
+    return counts
 
 
 def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
@@ -119,7 +147,7 @@ def unseen_labels(model: Any, Y: sp.csr_matrix) -> float:
     return 100.0 * float(np.mean(~seen[Y.indices])) if Y.nnz else 0.0
 
 
-def _inputs(model: Any, dataset: Dataset) -> Any:
+def labelled_inputs(model: Any, dataset: Dataset) -> Any:
     """Return the texts or the feature rows of a dataset, according to the model."""
     name = dataset.name or "the dataset"
     X = dataset.texts if model.takes_texts else dataset.X
@@ -131,18 +159,45 @@ def _inputs(model: Any, dataset: Dataset) -> Any:
     return X
 
 
+def predict_all(model: Any, X: Any, k: int, threads: int | None = None, progress: Progress = silent) -> TopK:
+    """Return the k best labels of all rows, predicted block by block."""
+    n_rows = X.shape[0] if sp.issparse(X) else len(X)
+    tops = []
+    for start in range(0, n_rows, _BLOCK):
+        tops.append(model.topk(X[start : start + _BLOCK], k, threads=threads))
+        progress("predict", min(start + _BLOCK, n_rows), n_rows)
+    labels, scores = ([getattr(top, name) for top in tops] for name in ("labels", "scores"))
+    return TopK(np.concatenate(labels), np.concatenate(scores), tops[0].label_names)
+
+
 def _add_blocks(
-    metrics: Metrics, model: Any, X: Any, Y: sp.csr_matrix, k: int, threads: int | None, progress: Progress
-) -> float:
+    metrics: Metrics, collectors: Sequence[Collector], model: Any, X: Any, Y: sp.csr_matrix, threads: int | None,
+    progress: Progress,
+) -> float:  # fmt: skip
     """Predict block by block and add each to the metrics; return the seconds spent on prediction."""
     n_rows, seconds = Y.shape[0], 0.0
+    k = max(*metrics.ks, *(collector.depth for collector in collectors), 1)
     model.topk(X[:2], k, threads=threads)  # loading compiled kernels is not timed
     progress("predict", 0, n_rows)
     for start in range(0, n_rows, _BLOCK):
-        stop = min(start + _BLOCK, n_rows)
+        rows = slice(start, min(start + _BLOCK, n_rows))
         begun = time.perf_counter()
-        top = model.topk(X[start:stop], k, threads=threads)
+        top = model.topk(X[rows], k, threads=threads)
         seconds += time.perf_counter() - begun
-        metrics.add(top, Y[start:stop])
-        progress("predict", stop, n_rows)
+        _add_block(metrics, top, Y[rows], lambda some, n: model.topk(some, n, threads=threads), X[rows])
+        for collector in collectors:
+            collector.add(top, Y[rows])
+        progress("predict", rows.stop, n_rows)
     return seconds
+
+
+def _add_block(metrics: Metrics, top: TopK, Y: sp.csr_matrix, topk: Callable[[Any, int], TopK], X: Any) -> None:
+    """Add a block; texts whose last label reaches the threshold are predicted again, with more labels."""
+    deepest = depth(metrics.ks, metrics.threshold, Y.shape[1])
+    is_cut = (top.labels[:, -1] >= 0) & (top.scores[:, -1] >= np.float32(metrics.threshold))
+    if top.k >= deepest or not is_cut.any():
+        metrics.add(top, Y)
+        return
+    metrics.add(top[~is_cut], Y[~is_cut])
+    rows = np.flatnonzero(is_cut)
+    metrics.add(topk(X[rows] if sp.issparse(X) else [X[row] for row in rows], deepest), Y[rows])
