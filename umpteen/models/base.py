@@ -29,6 +29,8 @@ from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
+from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training, begin_run
@@ -224,6 +226,30 @@ class Model(Contract, Predictor):
 
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         return score_by_trees(self.heads_, rows, wanted, threads)
+
+    def explain(
+        self, text: Any, label: Any = None, k: int = 5, *, max_words: int = 200, threads: int | None = None
+    ) -> Explanation:
+        """Say why a label has its score for a text; see ``Predictor.explain``."""
+        self._check_fitted()
+        return explain(self, text, label, k, max_words, threads)
+
+    @property
+    def _word_scale(self) -> str:
+        """What contributions of words are: parts of margins, or differences of what ``_measured`` returns."""
+        return MARGINS
+
+    def _findings(self, rows: Rows, label: int, k: int, threads: int) -> Findings:
+        """Explain a label of one row by the parts of the model."""
+        return explain_trees(self.heads_, rows, label, self._depth(k), FeatureNames(self.tfidf_, rows.n_sparse))
+
+    def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
+        """Return the scores, or their log-odds, of the stored entries of ``wanted``, in their order."""
+        return self._scored(rows, wanted, threads).data
+
+    def _depth(self, k: int) -> int:
+        """Return how many labels a tree proposes if k are wanted."""
+        return k if len(self.heads_) == 1 else tiers(k, len(self.labels_))[-1].depth
 
     # Storage
 

@@ -23,6 +23,8 @@ from umpteen.models.ahead import TRAIN
 from umpteen.models.base import Model
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.explain import explain_ensemble
+from umpteen.models.explanation import Explanation
 from umpteen.models.folder import check_digests, count_of, whole
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run
@@ -182,6 +184,13 @@ class Ensemble(Predictor):
         weights = None if self.weights is None else np.divide(self.weights, max(self.weights))  # whatever their scale
         mean = np.average([part.data for part in parts], axis=0, weights=weights)
         return sp.csr_matrix((mean.astype(np.float32), parts[0].indices, parts[0].indptr), shape=parts[0].shape)
+
+    def explain(
+        self, text: Any, label: Any = None, k: int = 5, *, max_words: int = 200, threads: int | None = None
+    ) -> Explanation:
+        """Explain a label by each of the models; see ``Predictor.explain``."""
+        self._fitted()
+        return explain_ensemble(self, text, label, k, max_words, threads)
 
     # Fitted state
 
