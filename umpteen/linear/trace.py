@@ -43,10 +43,11 @@ class Trace:
 def trace_label(head: LinearTree, rows: Rows, label: int, k: int) -> Trace:
     """Follow a label through the tree for one row, of which the search returns k labels."""
     triplet, nodes = head._sparse(rows), []
-    places = _places(head, triplet, label, k)
+    path = head.tree.path(label)
+    places = _places(head, triplet, path, k)
     path_score = np.ones(1, np.float32)
     for level in range(head.n_levels):
-        node = head.tree.node_of(level)[[label]]
+        node = path[[level]]
         parent, post = head.tree.parents[level][node], head.posts[level]
         margin = _scores(head, triplet, level, _IDENTITY, node, parent, parent, path_score)
         factor = _scores(head, triplet, level, post, node, parent, parent, np.ones(1))
@@ -58,13 +59,13 @@ def trace_label(head: LinearTree, rows: Rows, label: int, k: int) -> Trace:
     return Trace(triplet[1], triplet[2], nodes)
 
 
-def _places(head: LinearTree, triplet: Triplet, label: int, k: int) -> list[Place]:
-    """Search for k labels; return where the ancestors of a label rank, down to the first one that is not kept."""
+def _places(head: LinearTree, triplet: Triplet, path: np.ndarray, k: int) -> list[Place]:
+    """Search for k labels; return where the nodes of a path rank, down to the first one that is not kept."""
     beam, scores, places = np.zeros(1, np.int32), np.ones(1, np.float32), []
     widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
     for level, width in enumerate(widths):
         nodes, found = _children(head, triplet, level, beam, scores)
-        places.append(Place.of(nodes, found, int(head.tree.node_of(level)[label]), int(width)))
+        places.append(Place.of(nodes, found, int(path[level]), int(width)))
         if not places[-1].is_kept:
             break
         best = np.argsort(-found, kind="stable")[:width]
