@@ -9,6 +9,7 @@ from umpteen.models.explanation import Explanation, Step
 from umpteen.store import atomic_write
 
 _WORDS = 10  # words that are printed
+_SHOWN = 200  # characters of a training text
 _TERMS = 5  # contributions that are printed of each level
 
 
@@ -46,8 +47,15 @@ def show(found: Explanation, terminal: Terminal, name: str = "") -> None:
     for path in found.paths:
         columns = ["level", "node", "margin", "factor", "score", "rank", "kept", "last kept", "largest contributions"]
         terminal.table(columns, [_row(step) for step in path.steps], title=f"Path: {path.part}", lines=True)
+    if found.nearest:
+        rows = [[one.similarity, _shortened(one.text), ", ".join(one.labels)] for one in found.nearest]
+        terminal.table(["similarity", "training text", "labels"], rows, title="Nearest training texts", lines=True)
     for number, one in enumerate(found.models, start=1):
         show(one, terminal, f"Model {number}: ")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _row(step: Step) -> list[Any]:

@@ -29,6 +29,7 @@ from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.examples import Examples
 from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
 from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
@@ -125,7 +126,9 @@ class Model(Contract, Predictor):
         run = None if checkpoint is None else begin_run([self.config], checkpoint)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
-        self._take(self._trained(readable(X), matrix, targets, tree, progress, run))
+        X = readable(X)
+        self._take(self._trained(X, matrix, targets, tree, progress, run))
+        self._keep_examples(X, matrix)
         self._checkpoint = run
         return self
 
@@ -260,7 +263,7 @@ class Model(Contract, Predictor):
         """Return what ``store.write`` takes."""
         self._check_fitted()
         state = self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_
-        return folder.contents(folder.Parts(*state))
+        return folder.contents(folder.Parts(*state, self.examples_))
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
@@ -308,7 +311,17 @@ class Model(Contract, Predictor):
 
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""
-        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_ = parts
+        self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_ = parts[:-1]
+        self.examples_ = parts.examples
+
+    def _keep_examples(self, X: Any, matrix: sp.csr_matrix) -> None:
+        """Keep as many of the training texts as the settings want."""
+        examples = Examples.of(X, matrix, self.config_.store.examples)
+        self.examples_ = None if examples is None else examples.with_vectors(self._vectors(examples.texts))
+
+    def _vectors(self, texts: list[str]) -> Any:
+        """Return vectors of length one (texts, d) by which texts are compared: tf-idf rows, or embeddings."""
+        return self.tfidf_.transform(texts)
 
     @property
     def labels_(self) -> Labels:

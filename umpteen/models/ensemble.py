@@ -139,6 +139,7 @@ class Ensemble(Predictor):
             if not _is_fitted(model):
                 model = type(model)(**model.get_params(deep=False))
                 model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
+                model._keep_examples(X, matrix)
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
         return self

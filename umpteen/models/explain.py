@@ -20,11 +20,12 @@ from umpteen.errors import BadInput
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.trace import Trace, TracedNode, trace_label
 from umpteen.models import fusion
-from umpteen.models.explanation import Contribution, Explanation, Path, Step, Suggestion, Word, share_out
+from umpteen.models.explanation import Contribution, Explanation, NearText, Path, Step, Suggestion, Word, share_out
 from umpteen.shortlist import TopK, check_count, check_k
 
 EMBEDDING = "embedding"
 MARGINS, LOG_ODDS, SCORE = "margins", "log-odds", "score"
+_NEAREST = 3  # training texts that are shown
 _RANKED = 100  # places in which a label is looked for
 
 
@@ -56,7 +57,7 @@ def explain(model: Any, text: Any, label: Any, k: int, max_words: int, threads: 
         model.recipe, text if isinstance(text, str) else None, *_names(model, number),
         float(model._scored(rows, _pairs(model, [number]), workers).data[0]),
         rank, k, _suggestions(model, top, k), _reason(rank, k, found.paths), found.scale, share_out(found.parts),
-        tuple(found.paths), model._word_scale, tuple(words), tuple(features), tuple(notes),
+        tuple(found.paths), model._word_scale, tuple(words), tuple(features), tuple(notes), _nearest(model, text),
     )  # fmt: skip
 
 
@@ -74,8 +75,21 @@ def explain_ensemble(ensemble: Any, text: Any, label: Any, k: int, max_words: in
     return Explanation(
         ensemble.recipe, models[0].text, *_names(ensemble, number), float(sum(w * s for _, w, s in parts)), rank, k,
         _suggestions(ensemble, top, k), _reason(rank, k, []), SCORE, share_out(parts), (),
-        "models", tuple(_mean_words(models, weights)), (), tuple(notes), tuple(models),
+        "models", tuple(_mean_words(models, weights)), (), tuple(notes), models=tuple(models),
     )  # fmt: skip
+
+
+def _nearest(model: Any, text: Any) -> tuple[NearText, ...]:
+    """Return the most similar training texts that the model keeps."""
+    examples = model.examples_
+    if examples is None or not isinstance(text, str):
+        return ()
+    if examples.vectors is None:
+        examples = model.examples_ = examples.with_vectors(model._vectors(examples.texts))
+    return tuple(
+        NearText(examples.texts[row], similarity, tuple(model.labels_.names(examples.labels[row].indices)))
+        for row, similarity in examples.nearest(model._vectors([text]), _NEAREST)
+    )
 
 
 def _ranking(model: Any, X: Any, k: int, threads: int | None) -> TopK:

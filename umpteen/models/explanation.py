@@ -97,6 +97,15 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
+class NearText:
+    """A training text that the model keeps (``store.examples``)."""
+
+    text: str
+    similarity: float  # cosine of tf-idf rows or embeddings
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a label has its score for a text, and why it is suggested or not.
 
@@ -131,6 +140,8 @@ class Explanation:
         Contributions summed over the levels and averaged over the trees, the largest first by magnitude.
     notes
         What is not as expected, such as words that were left out.
+    nearest
+        The most similar training texts, if the model keeps some.
     models
         For an ensemble, the explanation of each model; their weights are in ``parts``.
     """
@@ -152,6 +163,7 @@ class Explanation:
     words: tuple[Word, ...] = ()
     features: tuple[Contribution, ...] = ()
     notes: tuple[str, ...] = ()
+    nearest: tuple[NearText, ...] = ()
     models: tuple[Explanation, ...] = field(default=())
 
     @property

@@ -67,6 +67,11 @@ def _body(explanation: Explanation) -> str:
             f"Parts of the {explanation.scale}",
         ),
         "".join(_path(path) for path in explanation.paths),
+        _table(
+            ["similarity", "training text", "labels"],
+            [(one.similarity, one.text, ", ".join(one.labels)) for one in explanation.nearest],
+            "Nearest training texts",
+        ),
     ]
     for number, model in enumerate(explanation.models, start=1):
         parts.append(f"<section>\n<h2>Model {number}</h2>\n{_body(model)}</section>\n")

@@ -311,6 +311,9 @@ class NetModel(EncodedModel):
         with encoders().on_threads(workers):
             return self.neural_.net.get().vectors(read.tokens, progress=progress)
 
+    def _vectors(self, texts: list[str]) -> np.ndarray:
+        return self.embed(texts)
+
     def shortlist_recall(
         self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent
     ) -> list[float]:

@@ -231,6 +231,9 @@ class XRTransformer(EncodedModel):
             )
         return E
 
+    def _vectors(self, texts: list[str]) -> Any:
+        return super()._vectors(texts) if self.neural_ is None else self.embed(texts)
+
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         facts = super().describe() | {"input": "texts"}
