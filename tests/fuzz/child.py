@@ -43,6 +43,10 @@ def query(folder: Path, kind: str) -> None:
     scored = model.score_labels(X[:3], pairs)
     assert np.isfinite(scored.data).all(), "scores that are not finite"
     model.predict(X[:3])
+    if n_labels:
+        found = model.explain(X[0], n_labels - 1, k)
+        json.dumps(found.to_dict(), allow_nan=False)
+        found.to_html()
     str(model.describe())
     if getattr(model, "tfidf_", None) is not None:  # an ensemble has none of its own
         assert len(model.tfidf_.terms) == model.tfidf_.n_features

@@ -23,7 +23,7 @@ SEEDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "deep-float32": ("xr-linear", {**_DEEP, "store.weights": "float32", "search.post": "identity"}, "rows", "names"),
     "trees": ("xr-linear", {**_WIDE, "trees": 3, "search.beams": [3, 7]}, "rows", "numbers"),
     "flat": ("dismec", {"store.weights": "float32"}, "rows", "names"),
-    "single": ("plt", {}, "texts", "single"),
+    "single": ("plt", {"store.examples": 20}, "texts", "single"),
     "letters": ("bonsai", {"trees": 1, "tfidf.analyzer": "char_wb", "tfidf.ngram_max": 3}, "texts", "keys"),
     "ensemble": ("xr-linear+plt", {**_WIDE}, "texts", "names"),
 }

@@ -218,6 +218,30 @@ def predict(
 
 
 @app.command()
+def explain(
+    model: ModelFolder,
+    text: Annotated[str, typer.Option(help="The text.")],
+    label: Annotated[str | None, typer.Option(help="Explain this label (name or key); default: the best one.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Number of labels that count as suggested.", min=1)] = 5,
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page for a browser.")] = None,
+    max_words: Annotated[
+        int, typer.Option(help="Maximum number of words left out one by one, if the model has an encoder.", min=1)
+    ] = 200,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print why a label is suggested for a text, or why not."""
+    import umpteen
+    from umpteen.cli.explanation import explain as run
+
+    terminal = _terminal(quiet)
+    options = {"as_json": as_json, "html": html, "max_words": max_words, "threads": threads}
+    with terminal.compiling():
+        run(umpteen.load(model), text, label=label, k=k, terminal=terminal, **options)
+
+
+@app.command()
 def evaluate(
     model: ModelFolder,
     data: Data,

@@ -172,9 +172,12 @@ class CalibrationConfig(Checked):
 
 @dataclass(frozen=True)
 class StoreConfig(Checked):
-    """How weights are stored."""
+    """What a model folder holds."""
 
     weights: str = option("int8", "precision of stored weights", choices=("float32", "float16", "int8"))
+    examples: int = option(
+        0, "number of training texts to keep in the model, so that explanations show the nearest ones", low=0
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.shortlist import TopK
+from umpteen.tree.trace import Place
 
 _AT_A_TIME = 16_000_000  # maximum number of scores in memory
 
@@ -80,6 +81,13 @@ class DenseHead:
             margins = np.einsum("ij,ij->i", E[rows[some]], self.weight[labels]) + self.bias[labels]
             out[some] = self._scores(margins)
         return out
+
+    def trace(self, e: np.ndarray, label: int, k: int) -> tuple[float, Place]:
+        """Return the margin of a label for one embedding (1, d), and where it ranks if k labels are wanted."""
+        margins = (self._projected(e) @ self.weight.T + self.bias)[0]
+        place = Place.of(np.arange(len(margins)), margins, label, k)
+        score, last = self._scores(np.array([place.score, place.last_kept_score]))
+        return place.score, place._replace(score=float(score), last_kept_score=float(last))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays to be stored; half precision is plenty."""

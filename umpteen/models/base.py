@@ -30,6 +30,9 @@ from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.examples import Examples
+from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
+from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training, begin_run
@@ -127,10 +130,10 @@ class Model(Contract, Predictor):
         matrix, targets = read_targets(Y, label_names)
         X = readable(X)
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
-        parts = self._trained(*kept, targets, tree, progress, run)
-        self._take(parts)
+        self._take(self._trained(*kept, targets, tree, progress, run))
         if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
+        self._keep_examples(X, matrix)
         self._checkpoint = run
         return self
 
@@ -236,6 +239,30 @@ class Model(Contract, Predictor):
     def _scored(self, rows: Rows, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         return score_by_trees(self.heads_, rows, wanted, threads)
 
+    def explain(
+        self, text: Any, label: Any = None, k: int = 5, *, max_words: int = 200, threads: int | None = None
+    ) -> Explanation:
+        """Say why a label has its score for a text; see ``Predictor.explain``."""
+        self._check_fitted()
+        return explain(self, text, label, k, max_words, threads)
+
+    @property
+    def _word_scale(self) -> str:
+        """What contributions of words are: parts of margins, or differences of what ``_measured`` returns."""
+        return MARGINS
+
+    def _findings(self, rows: Rows, label: int, k: int, threads: int) -> Findings:
+        """Explain a label of one row by the parts of the model."""
+        return explain_trees(self.heads_, rows, label, self._depth(k), FeatureNames(self.tfidf_, rows.n_sparse))
+
+    def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
+        """Return the scores, or their log-odds, of the stored entries of ``wanted``, in their order."""
+        return self._scored(rows, wanted, threads).data
+
+    def _depth(self, k: int) -> int:
+        """Return how many labels a tree proposes if k are wanted."""
+        return k if len(self.heads_) == 1 else tiers(k, len(self.labels_))[-1].depth
+
     # Storage
 
     def _write(self, path: str | os.PathLike[str]) -> None:
@@ -246,6 +273,7 @@ class Model(Contract, Predictor):
         self._check_fitted()
         state = (
             self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
+            self.examples_,
         )  # fmt: skip
         return folder.contents(folder.Parts(*state))
 
@@ -298,7 +326,17 @@ class Model(Contract, Predictor):
         """Become the model that consists of these parts, all at once."""
         (
             self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
+            self.examples_,
         ) = parts  # fmt: skip
+
+    def _keep_examples(self, X: Any, matrix: sp.csr_matrix) -> None:
+        """Keep as many of the training texts as the settings want."""
+        examples = Examples.of(X, matrix, self.config_.store.examples)
+        self.examples_ = None if examples is None else examples.with_vectors(self._vectors(examples.texts))
+
+    def _vectors(self, texts: list[str]) -> Any:
+        """Return vectors of length one (texts, d) by which texts are compared: tf-idf rows, or embeddings."""
+        return self.tfidf_.transform(texts)
 
     @property
     def labels_(self) -> Labels:

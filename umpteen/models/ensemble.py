@@ -24,6 +24,8 @@ from umpteen.models.ahead import TRAIN
 from umpteen.models.base import Model, split
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
+from umpteen.models.explain import explain_ensemble
+from umpteen.models.explanation import Explanation
 from umpteen.models.folder import check_digests, count_of, read_calibration, whole
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run
@@ -140,6 +142,7 @@ class Ensemble(Predictor):
             if not _is_fitted(model):
                 model = type(model)(**model.get_params(deep=False))
                 model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
+                model._keep_examples(X, matrix)
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
         if held_out is not None and held_out[1].nnz:
@@ -187,6 +190,13 @@ class Ensemble(Predictor):
         weights = None if self.weights is None else np.divide(self.weights, max(self.weights))  # whatever their scale
         mean = np.average([part.data for part in parts], axis=0, weights=weights)
         return sp.csr_matrix((mean.astype(np.float32), parts[0].indices, parts[0].indptr), shape=parts[0].shape)
+
+    def explain(
+        self, text: Any, label: Any = None, k: int = 5, *, max_words: int = 200, threads: int | None = None
+    ) -> Explanation:
+        """Explain a label by each of the models; see ``Predictor.explain``."""
+        self._fitted()
+        return explain_ensemble(self, text, label, k, max_words, threads)
 
     # Fitted state
 

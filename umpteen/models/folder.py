@@ -26,12 +26,14 @@ from umpteen.data.tfidf import Tfidf
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
+from umpteen.models.examples import Examples
 from umpteen.models.ranker import tree_arrays, tree_from
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
 
 _MOST = 2**31 - 1  # labels, features, trees
+_EXAMPLES = "examples.txt"
 _TARGETS = ("lists", "dense", "sparse", "single")
 _USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
@@ -47,6 +49,7 @@ class Parts(NamedTuple):
     heads: list[LinearTree]
     neural: Neural | None = None
     calibration: Calibration | None = None
+    examples: Examples | None = None
 
 
 class Neural(NamedTuple):
@@ -210,6 +213,9 @@ def contents(parts: Parts) -> dict[str, Any]:
         arrays["counts"] = {"labels": parts.targets.counts}
     if not labels.is_numbered and labels.keys() != labels.names():
         extra["keys.txt"] = store.format_labels(labels.keys())
+    if parts.examples is not None:
+        arrays["examples"] = parts.examples.arrays()
+        extra[_EXAMPLES] = store.format_labels(parts.examples.texts)
     if parts.neural is not None:
         extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
         if parts.neural.head is not None:
@@ -285,7 +291,8 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
-    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta))
+    examples = _examples(stored, len(labels))
+    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta), examples)
 
 
 def read_calibration(meta: Mapping[str, Any]) -> Calibration | None:
@@ -353,6 +360,14 @@ def _label_counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
     if counts.shape != (n_labels,) or counts.dtype != np.int32 or counts.min(initial=0) < 0:
         raise BadInput(f"its counts are not one number for each of {n_labels} labels")
     return counts
+
+
+def _examples(stored: store.Stored, n_labels: int) -> Examples | None:
+    """Return the training texts that were kept, if any were."""
+    if "examples" not in stored.stems and _EXAMPLES not in stored.extra:
+        return None
+    texts = store.parse_labels(stored.content(_EXAMPLES), stored.path)
+    return Examples.from_arrays(texts, stored.arrays("examples"), n_labels)
 
 
 def _separator(data: Mapping[str, Any]) -> str | None:

@@ -84,9 +84,13 @@ def fuse(scorers: Sequence[Scorer], weights: Weights, k: int, n_labels: int) -> 
 
 def probabilities(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weights) -> np.ndarray:
     """Return the probabilities of the stored entries of ``pairs``, in their order."""
+    return sigmoid(log_odds(scorers, pairs, weights)).astype(np.float32)
+
+
+def log_odds(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weights) -> np.ndarray:
+    """Return the log-odds of the stored entries of ``pairs``: the weighted sum of margins, and the bias."""
     *of_margins, bias = weights
-    margins = sum(weight * scorer.margins(pairs) for weight, scorer in zip(of_margins, scorers, strict=True))
-    return sigmoid(margins + bias).astype(np.float32)
+    return sum(weight * scorer.margins(pairs) for weight, scorer in zip(of_margins, scorers, strict=True)) + bias
 
 
 def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:

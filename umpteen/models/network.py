@@ -33,6 +33,16 @@ from umpteen.models.base import (
 )
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
+from umpteen.models.explain import (
+    LOG_ODDS,
+    SCORE,
+    FeatureNames,
+    Findings,
+    combine_by_average,
+    combine_by_fusion,
+    explain_network,
+    explain_trees,
+)  # fmt: skip
 from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
 from umpteen.models.ranker import (
     Training,
@@ -261,6 +271,38 @@ class NetModel(EncodedModel):
         scores.data = np.float32(1 - share) * scores.data + np.float32(share) * own
         return scores
 
+    @property
+    def _is_fused(self) -> bool:
+        """Whether a logistic model combines ranker and network."""
+        return bool(self.heads_) and self.config_.head_weight is None
+
+    @property
+    def _word_scale(self) -> str:
+        return LOG_ODDS if self._is_fused or not self.heads_ else SCORE
+
+    def _findings(self, rows: Any, label: int, k: int, threads: int) -> Findings:
+        config, n_labels = self.config_, len(self.labels_)
+        depth = tiers(k, n_labels, first=_PROPOSED)[-1].depth if self.heads_ else k
+        with encoders().on_threads(threads):
+            path = explain_network(self.neural_.net.get(), rows.seen, label, depth)
+            if not self.heads_:
+                return Findings([path], [(path.part, 1.0, path.steps[-1].score)])
+            names = FeatureNames(self.tfidf_, rows.ranked.n_sparse)
+            ranker = explain_trees(self.heads_, rows.ranked, label, depth, names)
+            if not self._is_fused:
+                return combine_by_average(ranker, path, config.head_weight)
+            scorers = self._scorers(rows, None, None, threads)
+            return combine_by_fusion(ranker, path, scorers, label, n_labels, config.fusion or fusion.USUAL)
+
+    def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
+        if not self.heads_:
+            return fusion.to_margins(self._scored(rows, wanted, threads).data, "sigmoid")
+        if not self._is_fused:
+            return super()._measured(rows, wanted, threads)
+        with encoders().on_threads(threads):
+            scorers = self._scorers(rows, None, None, threads)
+            return fusion.log_odds(scorers, wanted, self.config_.fusion or fusion.USUAL)
+
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return what the network's last level reads of each text (texts, d), each of length one."""
         self._check_fitted()
@@ -268,6 +310,9 @@ class NetModel(EncodedModel):
         read = self._rows(texts, workers)
         with encoders().on_threads(workers):
             return self.neural_.net.get().vectors(read.tokens, progress=progress)
+
+    def _vectors(self, texts: list[str]) -> np.ndarray:
+        return self.embed(texts)
 
     def shortlist_recall(
         self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent

@@ -16,6 +16,7 @@ from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
+from umpteen.models.explanation import Explanation
 from umpteen.shortlist import TopK, check_k
 
 
@@ -122,6 +123,35 @@ class Predictor:
 
     def topk(self, X: Any, k: int = 10, *, beam: int | None = None) -> TopK:
         """Return the k best labels of each row."""
+        raise NotImplementedError
+
+    def explain(
+        self, text: Any, label: Any = None, k: int = 5, *, max_words: int = 200, threads: int | None = None
+    ) -> Explanation:
+        """Say why a label has its score for a text, and why it is suggested or not.
+
+        Parameters
+        ----------
+        text
+            One text, or one feature row if the model was trained on such.
+        label
+            A label by name, key or column number; by default the best one. It need not be suggested.
+        k
+            How many labels count as suggested.
+        max_words
+            Maximum number of words that are left out one by one, if the model has an encoder or is a network: each
+            takes as long as a prediction.
+        threads
+            Threads to use, instead of the model's.
+
+        Examples
+        --------
+        >>> from umpteen import XRLinear
+        >>> model = XRLinear().fit(["red apple", "green pear", "red cherry"], [["red"], ["green"], ["red"]])
+        >>> explanation = model.explain("a red plum")
+        >>> explanation.label, explanation.reason
+        ('red', 'The label is suggested at place 1.')
+        """
         raise NotImplementedError
 
     def predict(self, X: Any, k: int | None = None, threshold: float | None = None) -> Any:

@@ -28,6 +28,17 @@ from umpteen.models.background import Background
 from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
+from umpteen.models.explain import (
+    LOG_ODDS,
+    MARGINS,
+    SCORE,
+    FeatureNames,
+    Findings,
+    combine_by_average,
+    combine_by_fusion,
+    explain_head,
+    explain_trees,
+)  # fmt: skip
 from umpteen.models.folder import Neural, Parts, SavedEncoder, encoders, head_post
 from umpteen.models.ranker import Training, clustered, kept_tree
 from umpteen.shortlist import TopK
@@ -184,6 +195,36 @@ class XRTransformer(EncodedModel):
         scores.data = (1 - share) * scores.data + share * self.neural_.head.score_labels(rows.E, scores)
         return scores
 
+    @property
+    def _is_fused(self) -> bool:
+        """Whether a logistic model combines ranker and classifiers."""
+        has_classifiers = self.neural_ is not None and self.neural_.head is not None
+        return has_classifiers and self.config_.head_weight is None
+
+    @property
+    def _word_scale(self) -> str:
+        if self.neural_ is None:
+            return MARGINS
+        return LOG_ODDS if self._is_fused else SCORE
+
+    def _findings(self, rows: _Texts, label: int, k: int, threads: int) -> Findings:
+        config, neural, n_labels = self.config_, self.neural_, len(self.labels_)
+        names = FeatureNames(self.tfidf_, 0 if config.features == "encoder" else rows.rows.n_sparse)
+        if neural is None or neural.head is None:
+            return explain_trees(self.heads_, rows.rows, label, self._depth(k), names)
+        depth = tiers(k, n_labels)[-1].depth
+        ranker = explain_trees(self.heads_, rows.rows, label, depth, names)
+        path = explain_head(neural.head, rows.E, label, depth)
+        if not self._is_fused:
+            return combine_by_average(ranker, path, config.head_weight)
+        scorers = self._scorers(rows, None, None, threads)
+        return combine_by_fusion(ranker, path, scorers, label, n_labels, config.fusion or fusion.USUAL)
+
+    def _measured(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
+        if not self._is_fused:
+            return super()._measured(rows, wanted, threads)
+        return fusion.log_odds(self._scorers(rows, None, None, threads), wanted, self.config_.fusion or fusion.USUAL)
+
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""
         self._check_fitted()
@@ -199,6 +240,9 @@ class XRTransformer(EncodedModel):
                 f"{E.shape[1]}; save the model again"
             )
         return E
+
+    def _vectors(self, texts: list[str]) -> Any:
+        return super()._vectors(texts) if self.neural_ is None else self.embed(texts)
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""

@@ -130,6 +130,19 @@ class LabelTree:
             node = self.parents[upper][node]
         return node
 
+    def path(self, label: int) -> np.ndarray:
+        """Return the ancestor of one label at each level, and its position at the last.
+
+        Examples
+        --------
+        >>> LabelTree.from_groups([[0, 2], [1, 3, 4]]).path(3).tolist()
+        [1, 3]
+        """
+        nodes = [int(self.position[label])]
+        for level in range(self.n_levels - 1, 0, -1):
+            nodes.append(int(np.searchsorted(self.starts[level], nodes[-1], side="right")) - 1)
+        return np.array(nodes[::-1])
+
     def lift(self, Y: sp.csr_matrix, level: int, *, binary: bool = True) -> sp.csr_matrix:
         """Convert rows of labels to rows of nodes of ``level``: binary (eq. 5), or sums of the values (eq. 6).
 

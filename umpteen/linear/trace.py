@@ -1,0 +1,131 @@
+"""The way of one label through a tree of packed classifiers: margins, weights of features, and ranks in the beam.
+
+For single queries. Weights are looked up in the packed arrays feature by feature, which takes a few milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from umpteen.data.rows import Rows
+from umpteen.kernels import POSTS, lazy
+from umpteen.linear.search import LinearTree, Triplet
+from umpteen.tree.trace import Place
+
+_IDENTITY = POSTS.index("identity")
+
+
+@dataclass(frozen=True)
+class TracedNode:
+    """An ancestor of a label, or the label itself at the last level."""
+
+    level: int
+    node: int
+    margin: float
+    factor: float  # what the margin becomes; the score of a label is the product along its path
+    score: float  # of the path down to this node
+    bias: float
+    weights: np.ndarray  # of the features of the query, in their order; 0 where there is none
+    place: Place | None  # None where an ancestor was not kept, so that the search did not come here
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The nodes from the first level to a label, and the query's features that their weights belong to."""
+
+    features: np.ndarray
+    values: np.ndarray
+    nodes: list[TracedNode]
+
+
+def trace_label(head: LinearTree, rows: Rows, label: int, k: int) -> Trace:
+    """Follow a label through the tree for one row, of which the search returns k labels."""
+    triplet, nodes = head._sparse(rows), []
+    path = head.tree.path(label)
+    places = _places(head, triplet, path, k)
+    path_score = np.ones(1, np.float32)
+    for level in range(head.n_levels):
+        node = path[[level]]
+        parent, post = head.tree.parents[level][node], head.posts[level]
+        margin = _scores(head, triplet, level, _IDENTITY, node, parent, parent, path_score)
+        factor = _scores(head, triplet, level, post, node, parent, parent, np.ones(1))
+        path_score = _scores(head, triplet, level, post, node, parent, parent, path_score)
+        bias = head.arrays["bias"][head.arrays["meta"][level, lazy.score.NODE_AT] + node[0]]
+        weights, numbers = node_weights(head, level, int(node[0]), triplet[1]), (margin[0], factor[0], path_score[0])
+        place = places[level] if level < len(places) else None
+        nodes.append(TracedNode(level, int(node[0]), *map(float, numbers), float(bias), weights, place))
+    return Trace(triplet[1], triplet[2], nodes)
+
+
+def _places(head: LinearTree, triplet: Triplet, path: np.ndarray, k: int) -> list[Place]:
+    """Search for k labels; return where the nodes of a path rank, down to the first one that is not kept."""
+    beam, scores, places = np.zeros(1, np.int32), np.ones(1, np.float32), []
+    widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
+    for level, width in enumerate(widths):
+        nodes, found = _children(head, triplet, level, beam, scores)
+        places.append(Place.of(nodes, found, int(path[level]), int(width)))
+        if not places[-1].is_kept:
+            break
+        best = np.argsort(-found, kind="stable")[:width]
+        beam, scores = nodes[best], found[best]
+    return places
+
+
+def node_weights(head: LinearTree, level: int, node: int, features: np.ndarray) -> np.ndarray:
+    """Return the decoded weights of a node for some features, 0 where none is stored."""
+    arrays, spec = head.arrays, head.arrays["meta"][level]
+    parent = int(head.tree.parents[level][node])
+    is_whole = spec[lazy.score.WHOLE] == 1
+    wanted = node if is_whole else node - int(head.tree.starts[level][parent])
+    weights = np.zeros(len(features), np.float32)
+    for i, feature in enumerate(features):
+        begin, end = arrays["ptr"][level][feature], arrays["ptr"][level][feature + 1]
+        if not is_whole:
+            begin, end = _run_of(head, level, parent, int(feature), int(begin))
+        found = np.flatnonzero(arrays["local"][begin:end] == wanted)
+        if len(found):
+            code = arrays["codes"][begin + found[0]]
+            weights[i] = code if code.dtype.kind == "f" else arrays["table"][code]
+    return weights
+
+
+def _run_of(head: LinearTree, level: int, parent: int, feature: int, begin: int) -> tuple[int, int]:
+    """Return where the weights of a feature for the children of a parent begin and end."""
+    arrays = head.arrays
+    run_ptr = arrays["run_ptr"][arrays["meta"][level, lazy.score.RUN_ROW]]
+    runs = slice(int(run_ptr[feature]), int(run_ptr[feature + 1]))
+    at = np.flatnonzero(arrays["run_chunk"][runs] == parent)
+    if not len(at):
+        return begin, begin
+    lengths = arrays["run_last"][runs].astype(np.int64) + 1
+    begin += int(lengths[: at[0]].sum())
+    return begin, begin + int(lengths[at[0]])
+
+
+def _children(
+    head: LinearTree, triplet: Triplet, level: int, beam: np.ndarray, beam_scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the children of the nodes in the beam and their scores; siblings are ordered by their margins."""
+    starts = head.tree.starts[level]
+    parts = [np.arange(starts[parent], starts[parent + 1], dtype=np.int32) for parent in beam]
+    nodes, at = np.concatenate(parts), np.repeat(np.arange(len(beam)), [len(part) for part in parts])
+    margins = _scores(head, triplet, level, _IDENTITY, nodes, beam[at], beam, beam_scores)
+    scores = _scores(head, triplet, level, head.posts[level], nodes, beam[at], beam, beam_scores)
+    order = np.lexsort((nodes, -margins, at))
+    return nodes[order], scores[order]
+
+
+def _scores(
+    head: LinearTree, triplet: Triplet, level: int, post: int, nodes: np.ndarray, parents: np.ndarray,
+    beam: np.ndarray, beam_scores: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Score nodes of a level for one row; ``beam`` has all of their parents."""
+    out = np.empty(len(nodes), np.float32)
+    lazy.score.score_pairs(
+        *triplet, 0, 1, level, *head.packed, post,
+        np.array([0, len(nodes)]), nodes.astype(np.int32), parents.astype(np.int32),
+        np.array([0, len(beam)]), beam.astype(np.int32), beam_scores.astype(np.float32), out,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,60 @@
+"""The way of one label through the levels of a network: its margins, and where its ancestors rank in the beam."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from umpteen.neural.cascade import Cascade, Shortlist
+from umpteen.neural.network import Network, Texts
+from umpteen.tree.trace import Place
+
+
+class TracedNode(NamedTuple):
+    """An ancestor of a label, or the label itself at the last level."""
+
+    level: int
+    node: int
+    margin: float
+    factor: float
+    score: float  # with those of the levels above, as ``network.score`` says
+    place: Place | None  # None where an ancestor was not kept, so that the search did not come here
+
+
+def trace_label(network: Network, texts: Texts, label: int, k: int) -> list[TracedNode]:
+    """Follow a label through the levels for one text, of which the search returns k labels."""
+    nodes = [int(of_level[label]) for of_level in network._ancestors]
+    beams = [network._beam(level, min(k, network.reach()), None) for level in range(len(nodes) - 1)]
+    ((_, reads),) = network._batches(texts, network._candidates(beams), searches=True)
+    with network._predicting():
+        levels = list(reads)
+        places = _places(network.module, levels, nodes, [*beams, k])
+        margins = [network.module.head(level).some(e, _one(nodes[level], e)).float() for level, e in enumerate(levels)]
+        return _traced(network.module, nodes, margins, places)
+
+
+def _places(module: Cascade, reads: list[Any], nodes: list[int], widths: list[int]) -> list[Place]:
+    """Search; return where the ancestors of a label rank, down to the first one that is not kept."""
+    places: list[Place] = []
+    for level, (shortlist, path) in enumerate(module._walk(reads, widths[:-1], ())):
+        exists = shortlist.exists[0]
+        found, scores = (part[0][exists].cpu().numpy() for part in (shortlist.nodes, path.exp()))
+        places.append(Place.of(found, scores, nodes[level], widths[level]))
+        if not places[-1].is_kept:
+            break
+    return places
+
+
+def _traced(module: Cascade, nodes: list[int], margins: list[torch.Tensor], places: list[Place]) -> list[TracedNode]:
+    path, found = torch.zeros_like(margins[0]), []
+    for level, margin in enumerate(margins):
+        every = torch.ones_like(margin, dtype=torch.bool)
+        path = module._path(level, margin, Shortlist(every.long(), every, path))
+        numbers = (float(margin), float(margin.sigmoid()), float(path.exp()))
+        found.append(TracedNode(level, nodes[level], *numbers, places[level] if level < len(places) else None))
+    return found
+
+
+def _one(node: int, e: Any) -> torch.Tensor:
+    return torch.tensor([[node]], device=e.device)
