@@ -266,7 +266,7 @@ class Network:
 
     def quality(self, tokens: Tokens, truth: sp.csr_matrix) -> float:
         """Return the mean precision at 1, 3 and 5 on held-out texts, while the network is trained."""
-        was_training = self.module.training
+        was_training = any(part.training for part in self.module.modules())  # perhaps one level of it alone
         self.module.eval()
         try:
             return mean_precision(self.topk(tokens, min(BEST, self.tree.n_labels)).labels, truth)
