@@ -6,7 +6,7 @@ Knows the model's parts and the store; knows nothing about training or predictio
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
+from umpteen.engine import Record
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
@@ -32,6 +33,7 @@ VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names,
 _MOST = 2**31 - 1  # labels, features, trees
 _TARGETS = ("lists", "dense", "sparse", "single")
 _USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
+_HISTORY = "history.jsonl"
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
@@ -44,6 +46,7 @@ class Parts(NamedTuple):
     n_features: int
     heads: list[LinearTree]
     neural: Neural | None = None
+    history: Sequence[Record] = ()
 
 
 class Neural(NamedTuple):
@@ -207,6 +210,8 @@ def contents(parts: Parts) -> dict[str, Any]:
         arrays["counts"] = {"labels": parts.targets.counts}
     if not labels.is_numbered and labels.keys() != labels.names():
         extra["keys.txt"] = store.format_labels(labels.keys())
+    if parts.history:
+        extra[_HISTORY] = store.format_bounded(parts.history)
     if parts.neural is not None:
         extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
         if parts.neural.head is not None:
@@ -281,7 +286,7 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
         raise BadInput(f"its tf-idf has {tfidf.n_features} terms where {n_features} were saved")
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
-    return Parts(config, targets, tfidf, n_features, heads, neural)
+    return Parts(config, targets, tfidf, n_features, heads, neural, _history(stored))
 
 
 def count_of(meta: Mapping[str, Any], name: str) -> int:
@@ -344,6 +349,13 @@ def _label_counts(stored: store.Stored, n_labels: int) -> np.ndarray | None:
     if counts.shape != (n_labels,) or counts.dtype != np.int32 or counts.min(initial=0) < 0:
         raise BadInput(f"its counts are not one number for each of {n_labels} labels")
     return counts
+
+
+def _history(stored: store.Stored) -> list[Record]:
+    """Return the records of the training, if the model has them."""
+    if _HISTORY not in stored.extra:
+        return []
+    return store.parse_records(stored.content(_HISTORY), stored.path / _HISTORY)
 
 
 def _separator(data: Mapping[str, Any]) -> str | None:
