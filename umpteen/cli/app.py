@@ -127,6 +127,10 @@ def train(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep finished stages here; the same command resumes.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:PATH", help="Log loss and precision: jsonl:FILE, tensorboard:DIR. May be repeated."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save it. Settings may also be flags: --tree.branching 16."""
@@ -142,7 +146,7 @@ def train(
     shares = None if weights is None else numbers(weights, float, "--weights")
     model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
     given = {*settings, *(key for some in own.values() for key in some)}
-    options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
+    options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint, "logs": log or []}
     run(data_path(data), output, model, given, **options)
 
 
@@ -207,6 +211,19 @@ def info(
     from umpteen.cli.inspection import info as run
 
     run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
+
+
+@app.command()
+def history(
+    model: ModelFolder,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the learning curves of a saved model: loss, learning rate and held-out precision."""
+    from umpteen.cli.history import history as run
+
+    run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
 
 
 @app.command()

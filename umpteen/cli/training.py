@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from umpteen.cli.logs import open_logs, parse_logs
 from umpteen.cli.options import check_own
-from umpteen.cli.terminal import Terminal, duration
+from umpteen.cli.terminal import Terminal, duration, figures_of
 from umpteen.data import read
 from umpteen.errors import BadConfig
 from umpteen.store import Run
@@ -27,10 +28,12 @@ def train(
     terminal: Terminal,
     n_rows: int | None = None,
     checkpoint: Path | None = None,
+    logs: Sequence[str] = (),
 ) -> None:
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
-    ``settings`` are the names of the given settings; those without effect are reported.
+    ``settings`` are the names of the given settings; those without effect are reported. ``logs`` say where the records
+    of the training are written, ``KIND:PATH``.
     """
     from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
@@ -40,15 +43,17 @@ def train(
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
             terminal.note(f"{key} has no effect here, only where {when}")
     check_places(configs, checkpoint, output)
+    parsed = parse_logs(logs)
     terminal.note(f"Reading {data}")
     dataset = read(data, "train", n_rows=n_rows)
     X = dataset.inputs
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()
     try:
-        with terminal.progress() as progress:
-            where = None if checkpoint is None else str(checkpoint)
-            model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
+        with terminal.progress() as progress, open_logs(parsed) as callbacks:
+            where, callbacks = None if checkpoint is None else str(checkpoint), [*callbacks, *figures_of(progress)]
+            given = {"label_names": dataset.labels, "progress": progress, "checkpoint": where}
+            model.fit(X, dataset.Y, **given, callbacks=callbacks)
         save_or_rescue(model, output, checkpoint)
     except KeyboardInterrupt as error:
         raise Interrupted(_interrupted(checkpoint)) from error

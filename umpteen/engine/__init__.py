@@ -1,9 +1,18 @@
 """Run tasks on threads, and report on long work: progress and records."""
 
-from umpteen.engine.history import Callback, History, Record, check_callbacks, ignore, with_model, with_prefix
+from umpteen.engine.history import (
+    Callback,
+    History,
+    Record,
+    check_callbacks,
+    ignore,
+    stage_name,
+    with_model,
+    with_prefix,
+)
 from umpteen.engine.local import Pool, Progress, n_threads, run, silent
 
 __all__ = [
     "Callback", "History", "Pool", "Progress", "Record", "check_callbacks", "ignore", "n_threads", "run", "silent",
-    "with_model", "with_prefix",
+    "stage_name", "with_model", "with_prefix",
 ]  # fmt: skip

@@ -68,3 +68,15 @@ def with_model(callback: Callback, number: int) -> Callback:
 def with_prefix(callback: Callback, prefix: str) -> Callback:
     """Return a callback that puts a prefix before the name of the stage."""
     return lambda record: callback({**record, "stage": f"{prefix}{record['stage']}"})
+
+
+def stage_name(record: Record) -> str:
+    """Return the name of the stage of a record as progress has it, with the model of an ensemble.
+
+    Examples
+    --------
+    >>> stage_name({"model": 2, "stage": "level 1 of 2"})
+    'model 2: level 1 of 2'
+    """
+    stage = str(record.get("stage", ""))
+    return f"model {record['model']}: {stage}" if "model" in record else stage

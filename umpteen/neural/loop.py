@@ -137,10 +137,10 @@ def optimise(
         is_looked_at = done % _LOOK_EVERY == 0 or done == n_steps
         if is_looked_at:
             curve.look(done)
-        if is_looked_at or not on_gpu:  # a GPU is still busy with steps that were not waited for
-            progress(stage, done, n_steps)
         is_last = after is not None and after(done)
         curve.write()
+        if is_looked_at or not on_gpu:  # a GPU is still busy with steps that were not waited for
+            progress(stage, done, n_steps)
         if is_last:
             break
         if saved is not None:
