@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,17 @@ def test_a_loss_that_is_not_a_number_ends_the_training() -> None:
     curve.add(torch.tensor(float("nan")), 0.1)
     with pytest.raises(BadConfig, match="no longer a number"):
         curve.look(1)
+
+
+def test_a_ranker_in_the_background_is_recorded_by_the_thread_that_called_fit(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.models.xrtransformer._has_own_processor", lambda encoder: True)
+    texts, lists, _ = make_corpus(120)
+    seen: list[tuple[int, Record]] = []
+    model = create("xr-transformer", settings("xr-transformer", encoder_folder) | {"features": "tfidf"})
+    model.fit(texts, lists, callbacks=[lambda record: seen.append((threading.get_ident(), record))])
+    assert {thread for thread, _ in seen} == {threading.get_ident()}
+    assert [record for _, record in seen] == model.history_
+    assert "nodes" in model.history_[-1]
+    assert sum("nodes" in record for record in model.history_) == 1  # not the ranker that decides on the weights
