@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -195,3 +197,23 @@ def files() -> Callable[[Path], dict[str, bytes]]:
         }
 
     return read
+
+
+@pytest.fixture
+def files_but_history() -> Callable[[Path], dict[str, Any]]:
+    """Read a folder without what differs between two trainings: the history, whose times differ, and its digests."""
+
+    def read(folder: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file() and not path.match("history-*.jsonl"):
+                name = re.sub(r"^(model-\d+)-[0-9a-f]{16}/", r"\1/", path.relative_to(folder).as_posix())
+                found[name] = _without_files(path) if path.name == "config.json" else path.read_bytes()
+        return found
+
+    return read
+
+
+def _without_files(path: Path) -> dict[str, Any]:
+    """Return a config without the table of files, whose names are compared anyway."""
+    return {key: value for key, value in json.loads(path.read_bytes()).items() if key != "files"}

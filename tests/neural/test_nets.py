@@ -625,3 +625,24 @@ def test_an_order_that_a_recipe_does_not_have_is_refused(recipe: str, order: str
         create(recipe, {"training": settings})
     with pytest.raises(BadConfig, match="cannot be trained with"):
         type(create(recipe))(training=settings).fit(["a"], [["b"]])
+
+
+def test_a_level_still_drops_out_after_held_out_texts_are_measured(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a level that is trained alone are in training mode while the network as a whole is not."""
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
+    modes, loss = [], Cascade.loss
+
+    def noted(self: Cascade, *texts: Any, **truth: Any) -> torch.Tensor:
+        modes.append(any(part.training for part in self.modules()))
+        return loss(self, *texts, **truth)
+
+    monkeypatch.setattr(Cascade, "loss", noted)
+    texts, lists, _ = make_corpus(120)
+    learn = {"training.epochs": 2.0, "training.batch_size": 16, "training.validation_fraction": 0.2}
+    create("attentionxml", tiny(encoder_folder) | learn | {"network.levels": (4,), "network.hidden": 8}).fit(
+        texts, lists
+    )
+    assert len(modes) == 2 * 2 * 6  # levels, epochs, steps
+    assert all(modes)

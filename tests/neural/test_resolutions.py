@@ -280,7 +280,7 @@ def test_an_epoch_that_is_not_whole_is_looked_at(
         return best(level, E, k)
 
     monkeypatch.setattr(DenseLevel, "best", better_and_better)
-    monkeypatch.setattr("umpteen.neural.resolutions.mean_precision", lambda *_: float(len(looked)))
+    monkeypatch.setattr("umpteen.neural.resolutions.precisions", lambda *_: {"P@1": float(len(looked))})
     config = fine_tuned({**LEARNING, "training.epochs": (0.0, epochs), "training.validation_fraction": 0.25})
     run = finetuning(encoder, corpus, config)
     run.train()

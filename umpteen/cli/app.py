@@ -144,6 +144,10 @@ def train(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep finished stages here; the same command resumes.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:PATH", help="Log loss and precision: jsonl:FILE, tensorboard:DIR. May be repeated."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model and save it. Settings may also be flags: --tree.branching 16."""
@@ -168,7 +172,7 @@ def train(
     shares = None if weights is None else numbers(weights, float, "--weights")
     model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
     given = {*settings, *(key for some in own.values() for key in some)}
-    options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint}
+    options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint, "logs": log or []}
     options |= {"vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     run(data_path(data), output, model, given, **options)
@@ -343,6 +347,19 @@ def tune(
     from umpteen.cli.options import data_path
 
     run(model, data_path(data), goal, split, rows, terminal=_terminal(quiet))
+
+
+@app.command()
+def history(
+    model: ModelFolder,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the learning curves of a saved model: loss, learning rate and held-out precision."""
+    from umpteen.cli.history import history as run
+
+    run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
 
 
 @app.command()

@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tas
 from rich.table import Table
 from rich.text import Text
 
+from umpteen.engine import Callback as RecordCallback
 from umpteen.engine import Progress as Callback
-from umpteen.engine import silent
+from umpteen.engine import Record, silent, stage_name
 from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # width of tables if the output is not a terminal
@@ -78,7 +79,10 @@ class Terminal:
             with self.compiling():
                 yield _Lines(self)
         else:
-            columns = (TextColumn("{task.description:24}"), BarColumn(bar_width=20), TaskProgressColumn(), _Times())
+            columns = (
+                TextColumn("{task.description:24}"), BarColumn(bar_width=20), TaskProgressColumn(), _Times(),
+                TextColumn("{task.fields[figures]}", markup=False),
+            )  # fmt: skip
             with Progress(*columns, console=self.err) as bars, on_compile(_CompileBar(bars)):
                 yield _Bars(bars)
 
@@ -97,13 +101,39 @@ class Terminal:
             yield
 
 
+class _Figures:
+    """The present loss and the last held-out P@5 of each stage, as text."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Record] = {}
+
+    def __call__(self, stage: str) -> str:
+        last = self._last.get(stage, {})
+        return ", ".join(f"{name} {last[name]:.4g}" for name in ("loss", "P@5") if name in last)
+
+    def add(self, record: Record) -> str:
+        """Take up a record and return its stage, under the name that progress has for it."""
+        stage = stage_name(record)
+        self._last[stage] = {**self._last.get(stage, {}), **record}
+        return stage
+
+
 class _Bars:
     """One bar per stage."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
+        self._finished: dict[str, TaskID] = {}
+        self._figures = _Figures()
         self._drawn = 0.0
+
+    def record(self, record: Record) -> None:
+        """Show loss and precision beside the bar of their stage."""
+        stage = self._figures.add(record)
+        task = self._tasks.get(stage, self._finished.get(stage))
+        if task is not None:
+            self._bars.update(task, figures=self._figures(stage))
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
@@ -111,10 +141,11 @@ class _Bars:
             return
         self._drawn = now
         if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage)
+            self._tasks[stage] = self._bars.add_task(stage, figures=self._figures(stage))
         self._bars.update(self._tasks[stage], completed=done, total=max(total, 1))
         if done >= total:
-            self._bars.update(self._tasks.pop(stage), completed=max(total, 1))  # a stage may be repeated
+            self._finished[stage] = self._tasks.pop(stage)  # a stage may be repeated
+            self._bars.update(self._finished[stage], completed=max(total, 1))
 
 
 class _Times(ProgressColumn):
@@ -138,7 +169,7 @@ class _CompileBar:
     def __call__(self, kernel: str, seconds: float | None) -> None:
         self._depth += 1 if seconds is None else -1
         if self._task is None:
-            self._task = self._bars.add_task("compile kernels", total=None)
+            self._task = self._bars.add_task("compile kernels", total=None, figures="")
         self._bars.update(self._task, visible=self._depth > 0)
 
 
@@ -149,6 +180,11 @@ class _Lines:
         self._terminal = terminal
         self._started: dict[str, tuple[float, int]] = {}
         self._next_note: dict[str, float] = {}
+        self._figures = _Figures()
+
+    def record(self, record: Record) -> None:
+        """Add loss and precision to the next line of their stage."""
+        self._figures.add(record)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         begun, before = self._started.setdefault(stage, (time.monotonic(), done))
@@ -156,11 +192,20 @@ class _Lines:
         if done >= total:
             del self._started[stage]
             self._next_note.pop(stage, None)
-            self._terminal.note(f"{stage}: {duration(seconds)}")
+            self._terminal.note(f"{stage}: {duration(seconds)}{self._shown(stage)}")
         elif done > before and seconds >= self._next_note.setdefault(stage, _FIRST_NOTE):
             self._next_note[stage] = 2.0 * seconds
             left = seconds * (total - done) / (done - before)
-            self._terminal.note(f"{stage}: {100 * done // total} %, about {duration(left)} left")
+            self._terminal.note(f"{stage}: {100 * done // total} %, about {duration(left)} left{self._shown(stage)}")
+
+    def _shown(self, stage: str) -> str:
+        figures = self._figures(stage)
+        return f", {figures}" if figures else ""
+
+
+def figures_of(progress: Callback) -> list[RecordCallback]:
+    """Return what shows the figures of records beside the progress, if anything does."""
+    return [progress.record] if isinstance(progress, (_Bars, _Lines)) else []
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from umpteen.cli.logs import open_logs, parse_logs
 from umpteen.cli.options import check_own
-from umpteen.cli.terminal import Terminal, duration
+from umpteen.cli.terminal import Terminal, duration, figures_of
 from umpteen.data import Vocabulary, read
 from umpteen.errors import BadConfig
 from umpteen.store import Run
@@ -30,11 +31,12 @@ def train(
     columns: Mapping[str, Any] | None = None,
     vocab: Path | None = None,
     language: str | None = None,
+    logs: Sequence[str] = (),
 ) -> None:
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
     ``settings`` are the names of the given settings; those without effect are reported. The names of the labels come
-    from ``vocab``, if that is given.
+    from ``vocab``, if that is given. ``logs`` say where the records of the training are written, ``KIND:PATH``.
     """
     from umpteen.models.ranker import check_places
     from umpteen.models.rescue import save_or_rescue
@@ -44,6 +46,7 @@ def train(
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
             terminal.note(f"{key} has no effect here, only where {when}")
     check_places(configs, checkpoint, output)
+    parsed = parse_logs(logs)
     terminal.note(f"Reading {data}")
     vocabulary = None if vocab is None else Vocabulary.read(vocab)
     dataset = read(data, "train", n_rows=n_rows, vocab=vocabulary, language=language, **(columns or {}))
@@ -53,9 +56,10 @@ def train(
     terminal.note(str(model.estimate(X, dataset.Y)))
     begun = time.perf_counter()
     try:
-        with terminal.progress() as progress:
-            where = None if checkpoint is None else str(checkpoint)
-            model.fit(X, dataset.Y, label_names=dataset.labels, progress=progress, checkpoint=where)
+        with terminal.progress() as progress, open_logs(parsed) as callbacks:
+            where, callbacks = None if checkpoint is None else str(checkpoint), [*callbacks, *figures_of(progress)]
+            given = {"label_names": dataset.labels, "progress": progress, "checkpoint": where}
+            model.fit(X, dataset.Y, **given, callbacks=callbacks)
         save_or_rescue(model, output, checkpoint)
     except KeyboardInterrupt as error:
         raise Interrupted(_interrupted(checkpoint)) from error

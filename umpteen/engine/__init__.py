@@ -1,5 +1,18 @@
-"""Run tasks on threads."""
+"""Run tasks on threads, and report on long work: progress and records."""
 
+from umpteen.engine.history import (
+    Callback,
+    History,
+    Record,
+    check_callbacks,
+    ignore,
+    stage_name,
+    with_model,
+    with_prefix,
+)
 from umpteen.engine.local import Pool, Progress, n_threads, run, silent
 
-__all__ = ["Pool", "Progress", "n_threads", "run", "silent"]
+__all__ = [
+    "Callback", "History", "Pool", "Progress", "Record", "check_callbacks", "ignore", "n_threads", "run", "silent",
+    "stage_name", "with_model", "with_prefix",
+]  # fmt: skip

@@ -5,6 +5,7 @@ parent is predicted (man), or both (eqs. 7–8). Chunks are independent and run 
 """
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 
 from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
-from umpteen.engine import Pool, Progress, run, silent
+from umpteen.engine import Callback, Pool, Progress, ignore, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
@@ -40,15 +41,22 @@ def train(
     threads: int = 1,
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
+    record: Callback = ignore,
 ) -> list[Level]:
-    """Train all levels of a tree; finished levels are read from the checkpoint."""
+    """Train all levels of a tree; finished levels are read from the checkpoint.
+
+    Nodes and seconds of each level, or of levels that are trained together, are recorded.
+    """
     config = settle(rows, Y, tree, config, search, seed=seed, threads=threads)
     levels: list[Level] = []
     for wave in _waves(tree, config, resumable=checkpoint is not None):
         stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
         name = f"level-{wave[0]}"
+        begun, nodes = time.perf_counter(), sum(tree.sizes[number] for number in wave)
         if checkpoint is not None and checkpoint.has(name):
-            levels.append(Level(**checkpoint.load(name, mmap=False)))
+            arrays = dict(checkpoint.load(name, mmap=False))
+            record({"stage": stage, "nodes": nodes, "seconds": float(arrays.pop("seconds"))})
+            levels.append(Level(**arrays))
             continue
         problems = [
             Problem(
@@ -62,8 +70,10 @@ def train(
             for number in wave
         ]
         levels += train_levels(problems, threads=threads, stage=stage, progress=progress)
+        seconds = round(time.perf_counter() - begun, 3)
         if checkpoint is not None:
-            checkpoint.save(name, levels[-1].arrays())
+            checkpoint.save(name, {**levels[-1].arrays(), "seconds": np.array(seconds)})
+        record({"stage": stage, "nodes": nodes, "seconds": seconds})
     return levels
 
 

@@ -7,7 +7,7 @@ wires the rooms together: features, trees, store. It knows no algorithm of its o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
-from umpteen.engine import Progress, n_threads, silent
+from umpteen.engine import Callback, History, Progress, Record, check_callbacks, n_threads, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
@@ -73,6 +73,7 @@ class Model(Contract, Predictor):
     config_class: ClassVar[type[ModelConfig]] = ModelConfig
     seed: int
     threads: int
+    history_: list[Record]
 
     @classmethod
     def defaults(cls) -> ModelConfig:
@@ -104,6 +105,7 @@ class Model(Contract, Predictor):
         label_names: Labels | list[str] | None = None,
         progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> Self:
         """Train.
 
@@ -124,16 +126,21 @@ class Model(Contract, Predictor):
         checkpoint
             A folder for finished stages: the same call after an interruption goes on where it stopped. The
             stages are kept until ``save`` has written the model. Trainings may share it.
+        callbacks
+            Functions that are called with every record of the training, a dict: loss and learning rate about every 50
+            steps, precisions on held-out texts after every epoch, nodes and seconds of every level of linear
+            classifiers. ``history_`` has all records afterwards. After an interruption, callbacks get the records of
+            what was finished before again.
         """
+        calls = check_callbacks(callbacks)
         run = None if checkpoint is None else begin_run([self.config], checkpoint)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         X = readable(X)
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
-        self._take(self._trained(*kept, targets, tree, progress, run))
+        self._learn(*kept, targets, tree, progress, run, calls)
         if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
-        self._keep_examples(X, matrix)
         self._checkpoint = run
         return self
 
@@ -141,9 +148,19 @@ class Model(Contract, Predictor):
         """Return how many training rows are held out to calibrate the model."""
         return self.config.calibration.count(matrix.shape[0])
 
+    def _learn(
+        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
+        checkpoint: Any, callbacks: Sequence[Callback],
+    ) -> None:  # fmt: skip
+        """Train, and become the trained model."""
+        history = History(callbacks)
+        parts = self._trained(X, matrix, targets, tree, progress, checkpoint, history)
+        self._take(parts._replace(history=history.records))
+        self._keep_examples(X, matrix)
+
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any,
+        checkpoint: Any, record: Callback,
     ) -> folder.Parts:  # fmt: skip
         """Train and return the parts of the model."""
         config = self.config
@@ -151,7 +168,7 @@ class Model(Contract, Predictor):
         check_names(targets, config, has_words=self._has_words(X))
         rows, tfidf, neural, config = self._fit_rows(X, matrix, config, progress, checkpoint)
         by_name = name_vectors(tfidf, targets, config)
-        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
         return folder.Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
     def _fit_rows(
@@ -273,7 +290,7 @@ class Model(Contract, Predictor):
         self._check_fitted()
         state = (
             self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
-            self.examples_,
+            self.examples_, self.history_,
         )  # fmt: skip
         return folder.contents(folder.Parts(*state))
 
@@ -326,8 +343,9 @@ class Model(Contract, Predictor):
         """Become the model that consists of these parts, all at once."""
         (
             self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
-            self.examples_,
+            self.examples_, history,
         ) = parts  # fmt: skip
+        self.history_ = list(history)
 
     def _keep_examples(self, X: Any, matrix: sp.csr_matrix) -> None:
         """Keep as many of the training texts as the settings want."""

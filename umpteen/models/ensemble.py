@@ -6,7 +6,7 @@ Trains them one after the other and keeps each in a folder inside its own. The r
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,7 @@ from umpteen import store
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets, read_targets
-from umpteen.engine import Progress, silent
+from umpteen.engine import Callback, Progress, Record, check_callbacks, silent, with_model
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
@@ -124,12 +124,15 @@ class Ensemble(Predictor):
         label_names: Labels | list[str] | None = None,
         progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
+        callbacks: Iterable[Callback] = (),
     ) -> Self:
         """Train the models that are not fitted, one after the other; parameters as in ``Model.fit``.
 
         The models that were passed stay as they are: ``models_`` has trained copies, all at once at the end. With
         ``checkpoint``, the same call after an interruption goes on with the model, and the stage, where it stopped.
+        Records that callbacks get have the number of the ``model``, from 1.
         """
+        calls = check_callbacks(callbacks)
         untrained = self._untrained()
         run = None if checkpoint is None else begin_run([model.config for model in untrained], checkpoint)
         ahead.plan(TRAIN)
@@ -141,8 +144,8 @@ class Ensemble(Predictor):
         for number, model in enumerate(self.models):
             if not _is_fitted(model):
                 model = type(model)(**model.get_params(deep=False))
-                model._take(model._trained(X, matrix, targets, tree, _named(progress, number), run))
-                model._keep_examples(X, matrix)
+                numbered = [with_model(call, number + 1) for call in calls]
+                model._learn(X, matrix, targets, tree, _named(progress, number), run, numbered)
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
         if held_out is not None and held_out[1].nnz:
@@ -235,6 +238,12 @@ class Ensemble(Predictor):
     @property
     def _given_threshold(self) -> float | None:
         return self._fitted()[0]._given_threshold
+
+    @property
+    def history_(self) -> list[Record]:
+        """The records of the training of all models; each has the number of its ``model``, from 1."""
+        models = enumerate(self._fitted(), start=1)
+        return [{"model": number, **record} for number, model in models for record in model.history_]
 
     def describe(self) -> dict[str, Any]:
         """Summarise the ensemble in plain values, and each of its models."""

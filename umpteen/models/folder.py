@@ -6,7 +6,7 @@ Knows the model's parts and the store; knows nothing about training or predictio
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
+from umpteen.engine import Record
 from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
@@ -36,6 +37,7 @@ _MOST = 2**31 - 1  # labels, features, trees
 _EXAMPLES = "examples.txt"
 _TARGETS = ("lists", "dense", "sparse", "single")
 _USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
+_HISTORY = "history.jsonl"
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
@@ -50,6 +52,7 @@ class Parts(NamedTuple):
     neural: Neural | None = None
     calibration: Calibration | None = None
     examples: Examples | None = None
+    history: Sequence[Record] = ()
 
 
 class Neural(NamedTuple):
@@ -216,6 +219,8 @@ def contents(parts: Parts) -> dict[str, Any]:
     if parts.examples is not None:
         arrays["examples"] = parts.examples.arrays()
         extra[_EXAMPLES] = store.format_labels(parts.examples.texts)
+    if parts.history:
+        extra[_HISTORY] = store.format_bounded(parts.history)
     if parts.neural is not None:
         extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
         if parts.neural.head is not None:
@@ -292,7 +297,7 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
     examples = _examples(stored, len(labels))
-    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta), examples)
+    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta), examples, _history(stored))
 
 
 def read_calibration(meta: Mapping[str, Any]) -> Calibration | None:
@@ -368,6 +373,13 @@ def _examples(stored: store.Stored, n_labels: int) -> Examples | None:
         return None
     texts = store.parse_labels(stored.content(_EXAMPLES), stored.path)
     return Examples.from_arrays(texts, stored.arrays("examples"), n_labels)
+
+
+def _history(stored: store.Stored) -> list[Record]:
+    """Return the records of the training, if the model has them."""
+    if _HISTORY not in stored.extra:
+        return []
+    return store.parse_records(stored.content(_HISTORY), stored.path / _HISTORY)
 
 
 def _separator(data: Mapping[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
 from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Progress, n_threads, silent
+from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.errors import BadConfig
 from umpteen.models import fusion
 from umpteen.models.base import (
@@ -93,7 +93,7 @@ class NetModel(EncodedModel):
 
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any,
+        checkpoint: Any, record: Callback,
     ) -> Parts:  # fmt: skip
         self._check_texts(X)
         check_trainable(X, matrix)
@@ -118,7 +118,9 @@ class NetModel(EncodedModel):
                 width = encoder.model.config.hidden_size
                 config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), width)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
-            network = self._network(config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint)
+            network = self._network(
+                config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
+            )
             neural = Neural(source, net=SavedNet(config, source, network.tree, network.arrays(), network))
             if not config.ranker:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
@@ -126,7 +128,7 @@ class NetModel(EncodedModel):
             rows = Rows.mixed(features, E, config.embedding_weight)
             if config.head_weight is None and not config.fusion:
                 config = replace(config, fusion=self._fusion(network, tokens, rows, matrix, config, tree, by_name))
-        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint).heads()
+        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
         return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
     def _fusion(
@@ -161,7 +163,7 @@ class NetModel(EncodedModel):
 
     def _network(
         self, config: NeuralConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
-        given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any,
+        given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any, record: Callback,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.neural.network import Network
@@ -170,7 +172,7 @@ class NetModel(EncodedModel):
         stages = self._stages(checkpoint, encoder, tokens, *decisive, tree=given)
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
         network = Network(encoder, tree, config, seed=config.seed)
-        self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress)
+        self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress, record=record)
         return network
 
     def _tree(

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
-from umpteen.engine import Progress, n_threads, silent
+from umpteen.engine import Callback, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.linear import LinearTree, settle, train
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
@@ -40,6 +40,7 @@ class Training:
     name_vectors: sp.csr_matrix | None = None
     progress: Progress = silent
     checkpoint: Run | None = None
+    record: Callback = ignore
 
     def heads(self) -> tuple[list[LinearTree], LinearConfig]:
         """Train every tree; return them, and the settings with all choices that were left to the data."""
@@ -57,7 +58,7 @@ class Training:
         linear = settle(rows, self.targets, tree, linear, config.search, seed=seed, threads=threads)
         levels = train(
             rows, self.targets, tree, linear, config.search,
-            seed=seed, threads=threads, progress=progress, checkpoint=stages,
+            seed=seed, threads=threads, progress=progress, checkpoint=stages, record=self._recorded(number),
         )  # fmt: skip
         weights = config.store.weights
         return LinearTree.pack(levels, tree, rows.n_features, config.search, weights=weights, threads=threads), linear
@@ -73,6 +74,9 @@ class Training:
         if self.config.trees == 1:
             return self.progress
         return lambda stage, done, total: self.progress(f"tree {number + 1}: {stage}", done, total)
+
+    def _recorded(self, number: int) -> Callback:
+        return self.record if self.config.trees == 1 else with_prefix(self.record, f"tree {number + 1}: ")
 
     def _stages(self, number: int) -> Checkpoint | None:
         if self.checkpoint is None:

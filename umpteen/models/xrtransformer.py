@@ -19,7 +19,7 @@ from umpteen.config import LinearConfig, NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Progress, n_threads, silent
+from umpteen.engine import Callback, History, Progress, ignore, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.metrics import ABOVE_THRESHOLD
@@ -111,7 +111,7 @@ class XRTransformer(EncodedModel):
 
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any,
+        checkpoint: Any, record: Callback,
     ) -> Parts:  # fmt: skip
         config = self._checked(X, matrix, targets, tree)
         room = encoders()
@@ -122,13 +122,13 @@ class XRTransformer(EncodedModel):
             tokens = encoder.tokenize(list(X), progress=progress)
             config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
-            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages)
+            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
             config = config.with_features(matrix.shape[1])
             ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
             in_background = ranking.begin() if _has_own_processor(encoder) and checkpoint is None else None
             run.train()
             self.finetuning_ = run.report
-            found = ranking.finish(in_background, progress, checkpoint)
+            found = ranking.finish(in_background, progress, checkpoint, record)
         config = replace(found.config, linear=found.linear)
         neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
         words = tfidf if config.features != "encoder" else None
@@ -309,11 +309,14 @@ class _Ranking:
         """Train what needs no encoder while another processor fine-tunes it."""
         if self.config.features != "tfidf":
             return None
-        return Background(lambda: (self._partial(None) if self.fits_fusion else None, self._fit(None)))
+        history = History()  # callbacks are called by the thread that called ``fit``, in ``finish``
+        return Background(
+            lambda: (self._partial(None) if self.fits_fusion else None, self._fit(None, record=history), history)
+        )
 
-    def finish(self, begun: Background | None, progress: Progress, checkpoint: Any) -> _Found:
+    def finish(self, begun: Background | None, progress: Progress, checkpoint: Any, record: Callback) -> _Found:
         """Return the ranker and the classifiers, and how they are combined."""
-        partial, whole = (None, None) if begun is None else begun.result()
+        partial, whole, history = (None, None, History()) if begun is None else begun.result()
         E = None if self.config.features == "tfidf" else self.run.embeddings()
         classifiers, config, weights = self.run.label_classifiers(), self.config, self.config.fusion
         head = None
@@ -324,7 +327,9 @@ class _Ranking:
         if self.fits_fusion:
             weights, calibration = self._fusion((partial or self._partial(E))[0], head, E)
         drops_encoder = weights is None and config.features == "tfidf"
-        heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint)
+        heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint, record=record)
+        for one in history.records:
+            record(one)
         found = _Found(replace(config, fusion=weights or ()), heads, linear, head)
         found.drops_encoder, found.calibration = drops_encoder, calibration
         return found
@@ -334,10 +339,11 @@ class _Ranking:
         return self._fit(E, self.run.trained_on)
 
     def _fit(
-        self, E: np.ndarray | None, some: np.ndarray | None = None, progress: Progress = silent, checkpoint: Any = None
-    ) -> tuple[list[LinearTree], LinearConfig]:
+        self, E: np.ndarray | None, some: np.ndarray | None = None, progress: Progress = silent,
+        checkpoint: Any = None, record: Callback = ignore,
+    ) -> tuple[list[LinearTree], LinearConfig]:  # fmt: skip
         rows, Y = self._rows(E, some), self.Y if some is None else self.Y[some]
-        return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint).heads()
+        return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint, record).heads()
 
     def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
         if some is None:
@@ -382,13 +388,13 @@ def _head_scorer(head: DenseHead, E: np.ndarray, wanted: np.ndarray | None) -> f
 
 def _finetuning(
     encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig,
-    progress: Progress, stages: Checkpoint | None,
+    progress: Progress, stages: Checkpoint | None, record: Callback,
 ) -> Finetuning:  # fmt: skip
     """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
     from umpteen.neural.resolutions import Finetuning
 
     tree = kept_tree(stages, lambda: preliminary_tree(features, matrix, config, progress))
-    return Finetuning(encoder, tokens, matrix, tree, config, stages, progress)
+    return Finetuning(encoder, tokens, matrix, tree, config, stages, progress, record)
 
 
 def preliminary_tree(

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from umpteen.engine import Progress, silent
-from umpteen.errors import BadConfig
+from umpteen.neural.curve import Curve
 from umpteen.neural.encoder import explained_memory
 
 _LOOK_EVERY = 50  # steps between two looks at the loss: a look waits for the GPU
@@ -93,6 +93,7 @@ def optimise(
     progress: Progress = silent,
     after: Callable[[int], bool] | None = None,
     saved: Saved | None = None,
+    curve: Curve | None = None,
 ) -> int:
     """Take one optimiser step for each item of ``steps``; return how many were taken, earlier ones included.
 
@@ -110,11 +111,14 @@ def optimise(
         Called after every step with its number; true ends the training.
     saved
         Keeps the state, so that a training that was interrupted goes on.
+    curve
+        Reports loss and learning rate.
     """
     parts, on_gpu = [part for group in groups for part in group.for_adam()], groups[0].parameters[0].is_cuda
     optimiser = torch.optim.AdamW(parts, betas=(0.9, 0.98), fused=on_gpu)
     full_rates = [part["lr"] for part in optimiser.param_groups]
-    done, total = 0 if saved is None else saved.load(optimiser), None
+    curve = Curve() if curve is None else curve
+    done = 0 if saved is None else saved.load(optimiser)
     if done < n_steps:
         progress(stage, done, n_steps)
     for batch in islice(steps, done, n_steps):
@@ -123,7 +127,7 @@ def optimise(
             part["lr"] = full * factor
         with explained_memory():
             loss = backward(batch)
-            total = loss.clone() if total is None else total + loss
+            curve.add(loss, optimiser.param_groups[0]["lr"])
             for group in groups:
                 if group.max_grad_norm:
                     torch.nn.utils.clip_grad_norm_(group.parameters, group.max_grad_norm)
@@ -132,18 +136,14 @@ def optimise(
         done += 1
         is_looked_at = done % _LOOK_EVERY == 0 or done == n_steps
         if is_looked_at:
-            _check_loss(total)
-            total = None
+            curve.look(done)
+        is_last = after is not None and after(done)
+        curve.write()
         if is_looked_at or not on_gpu:  # a GPU is still busy with steps that were not waited for
             progress(stage, done, n_steps)
-        if after is not None and after(done):
+        if is_last:
             break
         if saved is not None:
             saved.save(done, optimiser)
     optimiser.zero_grad(set_to_none=True)  # nobody needs them any more
     return done
-
-
-def _check_loss(total: torch.Tensor | None) -> None:
-    if total is not None and not math.isfinite(float(total)):
-        raise BadConfig("the loss is no longer a number; lower training.learning_rate and training.head_learning_rate")

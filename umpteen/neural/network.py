@@ -14,14 +14,14 @@ import torch
 from umpteen.config import NeuralConfig
 from umpteen.data.finite import is_finite
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Progress, silent
+from umpteen.engine import Callback, Progress, ignore, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.neural import newton
 from umpteen.neural.cascade import Cascade
 from umpteen.neural.encoder import Encoder, explained_memory
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.readers import States, make_reader
-from umpteen.neural.trainer import BEST, Report, Trainer, hold_out, mean_precision
+from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
 from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
@@ -74,7 +74,7 @@ class Network:
 
     def train(
         self, tokens: Tokens, targets: sp.csr_matrix, *, checkpoint: Checkpoint | None = None,
-        progress: Progress = silent,
+        progress: Progress = silent, record: Callback = ignore,
     ) -> list[Report]:  # fmt: skip
         """Train on texts and their labels (texts, labels); return what each training took, one or one per level."""
         config, truth = self.config.training, [self.tree.lift(targets, level) for level in self._levels]
@@ -88,7 +88,7 @@ class Network:
                 self.module, self.encoder, tokens, truth, config, self.reader_parameters,
                 epochs=config.epochs_at(level or 0, len(self.turns)),
                 head_eps=self.module.head(0).adam_eps(config.batch_size), seed=self.config.seed,
-                checkpoint=checkpoint, progress=progress, stage=self._stage(level), rows=rows,
+                checkpoint=checkpoint, progress=progress, record=record, stage=self._stage(level), rows=rows,
                 quality=quality if level in (None, self._levels[-1]) else None,  # labels are ranked by the last level
                 predicted=self.choose(tokens, level, progress=progress) if level else None,
             )  # fmt: skip
@@ -264,12 +264,12 @@ class Network:
                 found += self.module.recalled(reads, beams, [level.of(rows) for level in right]).cpu().numpy()
         return [float(count / level.n_entries) for count, level in zip(found, right, strict=True)][1:]
 
-    def quality(self, tokens: Tokens, truth: sp.csr_matrix) -> float:
-        """Return the mean precision at 1, 3 and 5 on held-out texts, while the network is trained."""
-        was_training = self.module.training
+    def quality(self, tokens: Tokens, truth: sp.csr_matrix) -> Metrics:
+        """Return the precisions at 1, 3 and 5 on held-out texts, while the network is trained."""
+        was_training = any(part.training for part in self.module.modules())  # perhaps one level of it alone
         self.module.eval()
         try:
-            return mean_precision(self.topk(tokens, min(BEST, self.tree.n_labels)).labels, truth)
+            return precisions(self.topk(tokens, min(BEST, self.tree.n_labels)).labels, truth)
         finally:
             self.module.train(was_training)
 

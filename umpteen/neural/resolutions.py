@@ -17,15 +17,15 @@ import torch
 
 from umpteen.config import FEW_TEXTS, NeuralConfig
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Progress, silent
+from umpteen.engine import Callback, Progress, Record, ignore, silent
 from umpteen.linear.dense import Projection
 from umpteen.neural import newton
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.heads import log_odds
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 from umpteen.neural.levels import DenseLevel, FullLevel, Level
-from umpteen.neural.trainer import BEST, Report, Trainer, hold_out, mean_precision
-from umpteen.store import Checkpoint
+from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
+from umpteen.store import Checkpoint, format_records, parse_records
 from umpteen.tree import LabelTree, relevance
 
 
@@ -67,6 +67,7 @@ class Finetuning:
     config: NeuralConfig
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
+    record: Callback = ignore
     report: list[Resolution] = field(default_factory=list)
     last: Level | None = None
 
@@ -79,7 +80,7 @@ class Finetuning:
         numbers = self._levels()
         finished = [number for number in numbers if self._has(_finished(number))]
         for number in finished:
-            self.report.append(Resolution.of(self.checkpoint.load(_finished(number))["report"]))
+            self._report_again(number)
         if finished:  # the last of them has all weights
             self.last = self._restored(finished[-1])
         for number in numbers:
@@ -130,7 +131,7 @@ class Finetuning:
             self.initialise(level, number, E, R, trainer.predicted)
         init_s = time.perf_counter() - embedded
         report = trainer.run()
-        self._finish(number, level, report, init_s, embedded - begun)
+        self._finish(number, level, report, trainer.curve.records, init_s, embedded - begun)
         if self.checkpoint is not None:
             self.checkpoint.drop(trainer.state_name)
         return level
@@ -204,28 +205,39 @@ class Finetuning:
         config = self.config.training
         held_out = self.tokens.take(self.held_out)
 
-        def quality() -> float:
-            return mean_precision(level.best(self.encoder.embed(held_out), BEST), R[self.held_out])
+        def quality() -> Metrics:
+            return precisions(level.best(self.encoder.embed(held_out), BEST), R[self.held_out])
 
         return Trainer(
             level, self.encoder, self.tokens, [R], config, list(self.encoder.model.parameters()),
             epochs=config.epochs_at(number, len(self._levels())), seed=self.config.seed + number,
             checkpoint=self.checkpoint, progress=self.progress, stage=f"fine-tuning on {level.n_nodes:,} nodes",
-            rows=self.trained_on, quality=quality if len(self.held_out) else None,
+            rows=self.trained_on, quality=quality if len(self.held_out) else None, record=self.record,
         )  # fmt: skip
 
     # What a finished resolution leaves
 
-    def _finish(self, number: int, level: Level, report: Report, init_s: float, embed_s: float) -> None:
+    def _finish(
+        self, number: int, level: Level, report: Report, records: list[Record], init_s: float, embed_s: float
+    ) -> None:
         done = Resolution(level.n_nodes, report.steps, report.tokens, init_s, report.seconds, embed_s)
         self.report.append(done)
         if self.checkpoint is not None:
             weights = {name: tensor.cpu().float().numpy() for name, tensor in level.state_dict().items()}
-            self.checkpoint.save(_finished(number), weights | {"report": np.array(done, np.float64)})
+            history = np.frombuffer(format_records(records), np.uint8)
+            about = {"report": np.array(done, np.float64), "history": history}
+            self.checkpoint.save(_finished(number), weights | about)
+
+    def _report_again(self, number: int) -> None:
+        """Report a resolution that was finished before an interruption."""
+        stored = self.checkpoint.load(_finished(number))
+        self.report.append(Resolution.of(stored["report"]))
+        for record in parse_records(stored["history"].tobytes(), _finished(number)):
+            self.record(record)
 
     def _restored(self, number: int) -> Level:
         level, arrays = self._level(number), dict(self.checkpoint.load(_finished(number), mmap=False))
-        del arrays["report"]
+        del arrays["report"], arrays["history"]
         level.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
         return level
 

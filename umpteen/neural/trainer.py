@@ -15,8 +15,9 @@ import torch
 
 from umpteen.config import FEWEST_HELD_OUT, MOST_HELD_OUT, TrainingConfig
 from umpteen.data.tokens import Tokens, endless_batches
-from umpteen.engine import Progress, silent
+from umpteen.engine import Callback, Progress, ignore, silent
 from umpteen.neural.cuda_graphs import Inputs
+from umpteen.neural.curve import Curve
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.loop import Group, lr_factor, optimise
 from umpteen.neural.micro_batches import MicroBatches, learning
@@ -27,6 +28,8 @@ from umpteen.store import Checkpoint
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
 _FEWEST_TO_SPLIT = 250  # texts; of fewer, none are held out
 _DEPTHS = (1, 3, 5)  # of the precisions that early stopping looks at
+
+Metrics = dict[str, float]
 
 
 class Trainable(Protocol):
@@ -82,7 +85,9 @@ class Trainer:
     rows
         Numbers of the texts to train on; all without it.
     quality
-        How good the module is on held-out texts; for early stopping.
+        Measures precisions on held-out texts; early stopping looks at their mean.
+    record
+        Called with every record: loss, learning rate, and what ``quality`` measures.
     """
 
     module: Any
@@ -99,8 +104,10 @@ class Trainer:
     stage: str = "training the network"
     predicted: sp.csr_matrix | None = None
     rows: np.ndarray | None = None
-    quality: Callable[[], float] | None = None
+    quality: Callable[[], Metrics] | None = None
+    record: Callback = ignore
     report: Report = field(default=Report(0, 0, 0.0))
+    curve: Curve = field(default_factory=Curve)
 
     @property
     def state_name(self) -> str:
@@ -121,19 +128,22 @@ class Trainer:
         if not n_steps:
             return self.report
         average = _Average(self.module, math.ceil(config.swa_start * n_steps))
-        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, n_steps)
+        self.curve = Curve(self.stage, per_epoch, self.record)
+        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, n_steps, self.curve)
         backward = self._backward()
+        parts = {"average": average, "stop": stop, "batches": backward, "curve": self.curve}
         state = TrainingState(
-            self.checkpoint, self.state_name, self.module, {"average": average, "stop": stop, "batches": backward},
-            per_epoch=per_epoch, n_steps=n_steps, device=device,
-        )  # fmt: skip
+            self.checkpoint, self.state_name, self.module, parts, per_epoch=per_epoch, n_steps=n_steps, device=device
+        )
+        self.curve.seconds = lambda: state.seconds
         batches = (rows[batch] for batch in endless_batches(self.tokens.lengths[rows], config.batch_size, self.seed))
         with learning(self.module, device, self.seed):
             steps = optimise(
                 self._groups(), batches, backward, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
                 stage=self.stage, progress=self.progress, after=lambda step: average(step) or stop(step), saved=state,
+                curve=self.curve,
             )  # fmt: skip
-        stop.finish(has_changed=average.apply())
+        stop.finish(steps, has_changed=average.apply())
         self.report = Report(steps, backward.n_tokens, state.seconds)
         return self.report
 
@@ -192,16 +202,17 @@ class _EarlyStopping:
     """
 
     def __init__(
-        self, module: torch.nn.Module, quality: Callable[[], float] | None, patience: int, per_epoch: int, n_steps: int
-    ):
+        self, module: torch.nn.Module, quality: Callable[[], Metrics] | None, patience: int, per_epoch: int,
+        n_steps: int, curve: Curve,
+    ):  # fmt: skip
         self.module, self.quality, self.patience = module, quality, patience
-        self.per_epoch, self.n_steps = per_epoch, n_steps
+        self.per_epoch, self.n_steps, self.curve = per_epoch, n_steps, curve
         self.best, self.waited, self.best_state = -1.0, 0, State()
 
     def __call__(self, step: int) -> bool:
         if self.quality is None or (step % self.per_epoch and step != self.n_steps):
             return False
-        quality = self.quality()
+        quality = self._measured(step)
         if quality > self.best:
             self.best, self.waited = quality, 0
             self.best_state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
@@ -209,10 +220,20 @@ class _EarlyStopping:
         self.waited += 1
         return self.waited >= self.patience
 
-    def finish(self, *, has_changed: bool) -> None:
+    def finish(self, step: int, *, has_changed: bool) -> None:
         """Go back to the best state, unless the weights were averaged since and are better."""
-        if self.best_state and not (has_changed and self.quality() >= self.best):
+        if not self.best_state:
+            return
+        is_better = has_changed and self._measured(step) >= self.best
+        self.curve.write(weights="averaged")
+        if not is_better:
             self.module.load_state_dict(self.best_state)
+
+    def _measured(self, step: int) -> float:
+        """Return the mean precision on held-out texts; all precisions go into the record of the step."""
+        precisions = self.quality()
+        self.curve.measure(step, precisions)
+        return float(np.mean(list(precisions.values())))
 
     def state(self) -> State:
         """Return the best state so far, how good it is, and how long it has been the best."""
@@ -277,11 +298,11 @@ def hold_out(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray
     return np.setdiff1d(np.arange(n), held), held
 
 
-def mean_precision(top: np.ndarray, truth: sp.csr_matrix) -> float:
-    """Return the mean of the precisions at 1, 3 and 5 of the best nodes (texts, 5), −1 where there are fewer."""
+def precisions(top: np.ndarray, truth: sp.csr_matrix) -> Metrics:
+    """Return P@1, P@3 and P@5 in per cent of the best nodes (texts, 5), −1 where there are fewer."""
     rows = np.repeat(np.arange(len(top)), top.shape[1])
     hits = np.asarray(truth[rows, top.ravel()] > 0).reshape(top.shape) & (top >= 0)
-    return float(np.mean([hits[:, :depth].sum(axis=1).mean() / depth for depth in _DEPTHS]))
+    return {f"P@{depth}": float(100.0 * hits[:, :depth].sum(axis=1).mean() / depth) for depth in _DEPTHS}
 
 
-BEST = max(_DEPTHS)  # nodes of a text that ``mean_precision`` looks at
+BEST = max(_DEPTHS)  # nodes of a text that ``precisions`` looks at
