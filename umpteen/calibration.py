@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.errors import BadInput
+from umpteen.metrics import find_hits
 from umpteen.shortlist import TopK
 
 DEPTH = 5  # labels of a text that the map is fitted on: those that are shown or predicted
@@ -60,7 +61,7 @@ class Calibration:
         """
         near = top.first(DEPTH)
         is_label = near.labels >= 0
-        calibration = cls(*_fit_map(near.scores[is_label], _hits(near, Y)[is_label]))
+        calibration = cls(*_fit_map(near.scores[is_label], find_hits(near.labels, Y)[is_label]))
         p, is_true = _pairs(calibration, top, Y)
         return calibration.with_decision(best_threshold(p, is_true, int(Y.nnz)), None)
 
@@ -159,14 +160,7 @@ def _ends(descending: np.ndarray) -> np.ndarray:
 def _pairs(calibration: Calibration, top: TopK, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
     """Return the probabilities of all ranked labels, and which are right."""
     is_label = top.labels >= 0
-    return calibration(top.scores[is_label]).astype(np.float64), _hits(top, Y)[is_label]
-
-
-def _hits(top: TopK, Y: sp.csr_matrix) -> np.ndarray:
-    """Return which ranked labels (texts, k) are right."""
-    rows = np.repeat(np.arange(len(top)), top.k)
-    found = np.asarray(Y[rows, np.clip(top.labels.ravel(), 0, Y.shape[1] - 1)]).reshape(top.labels.shape)
-    return (found > 0) & (top.labels >= 0)
+    return calibration(top.scores[is_label]).astype(np.float64), find_hits(top.labels, Y)[is_label]
 
 
 def _fit_map(scores: np.ndarray, is_true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -57,8 +57,9 @@ def test_an_ensemble_answers_as_a_model_does(fitted: Fitted, held_out: Made) -> 
     alone = Ensemble([model])
     assert alone.predict(held_out.texts) == model.predict(held_out.texts)
     assert alone.score(held_out.texts, held_out.lists) == model.score(held_out.texts, held_out.lists)
-    figures = alone.evaluate(held_out.texts, held_out.lists, threshold=0.3)
-    assert figures == model.evaluate(held_out.texts, held_out.lists, threshold=0.3)
+    figures, expected = (one.evaluate(held_out.texts, held_out.lists, threshold=0.3) for one in (alone, model))
+    assert figures == {key: value for key, value in expected.items() if not key.startswith("ECE")}  # not calibrated
+    assert figures != expected
 
 
 def test_labels_above_a_threshold_do_not_depend_on_the_depths_of_other_figures(fitted: Fitted, held_out: Made) -> None:

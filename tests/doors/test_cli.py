@@ -742,7 +742,7 @@ def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
 def test_evaluate_has_f1_at_k_and_at_the_stored_threshold(model: Path, data: Path) -> None:
     figures = json.loads(run("evaluate", model, data, "--json").stdout)
     assert {"P@1", "F1@1", "F1@3", "F1@5", "micro-F1", "macro-F1"} <= set(figures)
-    assert figures["threshold"] == umpteen.load(model).threshold_ == 0.3
+    assert figures["threshold"] == umpteen.load(model).threshold_ == pytest.approx(0.3)
     assert figures["F1@5"] == pytest.approx(100 * 2 * 2 / (4 + 2))  # of four labels all are predicted, two are true
     assert (
         json.loads(run("evaluate", model, data, "--json", "--threshold", "0.3").stdout)["micro-F1"]
@@ -1212,7 +1212,7 @@ def test_recipes_and_settings_are_listed() -> None:
     assert list(of_recipe) == [key for key, *_ in describe(ModelConfig)]
     neural = json.loads(run("settings", "--json", "--recipe", "xr-transformer").stdout)
     assert [row["key"] for row in neural] == [key for key, *_ in describe(RECIPES["xr-transformer"].config_class)]
-    assert {row["key"]: row["default"] for row in neural}["tree.kind"] == "auto"
+    assert {row["key"]: row["default"] for row in neural}["network.head"] == "auto"
     assert run("settings", "--recipe", "ptl").exit_code == 2
 
 

@@ -247,7 +247,11 @@ class XRTransformer(EncodedModel):
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         facts = super().describe() | {"input": "texts"}
-        return facts if self.neural_ is None else facts | {"encoder": self.config_.encoder.name}
+        if self.neural_ is None:
+            return facts
+        n_terms = 0 if self.tfidf_ is None else self.tfidf_.n_features
+        width = self.n_features_in_ - n_terms or self.neural_.head.weight.shape[1]
+        return facts | {"encoder": self.config_.encoder.name, "embedding": width}
 
 
 class XTransformer(XRTransformer):
