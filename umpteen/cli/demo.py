@@ -28,8 +28,11 @@ NEURAL_SETTINGS: dict[str, Any] = {
     "training.batch_size": 32,
     "training.learning_rate": 3e-4,
     "training.loss": "squared-hinge",
+    "training.validation_fraction": 0.0,  # fusion is given
+    "calibration.rows": 0,  # all texts are trained on
     "features": "both",
     "embedding_weight": 0.8,
+    "fusion": (2.4, 0.4, 0.0),  # classifiers that are trained briefly count little
     "tree.kind": "auto",
     "linear.cost": 1.0,
     "linear.eps": 0.03,
