@@ -14,6 +14,7 @@ from umpteen.data.tokens import Tokens
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
+from umpteen.models.fusion import USUAL, Weights
 from umpteen.models.ranker import FINETUNING, tree_arrays
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
@@ -53,6 +54,11 @@ class EncodedModel(Model):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = tags.input_tags.sparse = False
         return tags
+
+    @property
+    def _fusion_weights(self) -> Weights:
+        """The logistic model that combines ranker and classifiers."""
+        return self.config_.fusion or USUAL  # type: ignore[attr-defined]
 
     def _check_texts(self, X: Any) -> None:
         """Refuse feature rows in training."""

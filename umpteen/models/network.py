@@ -221,7 +221,7 @@ class NetModel(EncodedModel):
         if n_trees and share == 0:
             return super()._ranked(rows.ranked, k, beam, wanted, threads)
         if n_trees and share is None:
-            scorers, weights = self._scorers(rows, beam, wanted, threads), self.config_.fusion or fusion.USUAL
+            scorers, weights = self._scorers(rows, beam, wanted, threads), self._fusion_weights
             with encoders().on_threads(threads):
                 return fusion.fuse(scorers, weights, k, len(self.labels_))
         wanted_tiers = tiers(k, len(self.labels_), first=_PROPOSED)
@@ -261,7 +261,7 @@ class NetModel(EncodedModel):
         if rows.ranked is not None and share == 0:
             return super()._scored(rows.ranked, wanted, threads)
         if rows.ranked is not None and share is None:
-            scorers, weights = self._scorers(rows, None, None, threads), self.config_.fusion or fusion.USUAL
+            scorers, weights = self._scorers(rows, None, None, threads), self._fusion_weights
             with encoders().on_threads(threads):
                 found = fusion.probabilities(scorers, wanted, weights)
             return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
@@ -294,7 +294,7 @@ class NetModel(EncodedModel):
             if not self._is_fused:
                 return combine_by_average(ranker, path, config.head_weight)
             scorers = self._scorers(rows, None, None, threads)
-            return combine_by_fusion(ranker, path, scorers, label, n_labels, config.fusion or fusion.USUAL)
+            return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
 
     def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
         if not self.heads_:
@@ -303,7 +303,7 @@ class NetModel(EncodedModel):
             return super()._measured(rows, wanted, threads)
         with encoders().on_threads(threads):
             scorers = self._scorers(rows, None, None, threads)
-            return fusion.log_odds(scorers, wanted, self.config_.fusion or fusion.USUAL)
+            return fusion.log_odds(scorers, wanted, self._fusion_weights)
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return what the network's last level reads of each text (texts, d), each of length one."""

@@ -136,10 +136,7 @@ class XRTransformer(EncodedModel):
 
     def _n_held_out(self, matrix: sp.csr_matrix) -> int:
         """Return how many rows are held out to calibrate the model: none if those that fit ``fusion`` serve for it."""
-        config, n_held_out = self.config, super()._n_held_out(matrix)
-        is_open = config.head_weight is None and not config.fusion
-        fits_fusion = is_open and config.trains_labels(matrix.shape[1]) and config.training.validation_fraction > 0
-        return 0 if fits_fusion else n_held_out
+        return 0 if self.config.fits_fusion(matrix.shape[1]) else super()._n_held_out(matrix)
 
     def _checked(self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None) -> NeuralConfig:
         """Return the settings; refuse what could not be trained on before time is spent."""
@@ -165,7 +162,7 @@ class XRTransformer(EncodedModel):
             return super()._ranked(rows.rows, k, beam, wanted, threads)
         if config.head_weight is None:
             scorers = self._scorers(rows, beam, wanted, threads)
-            return fusion.fuse(scorers, config.fusion or fusion.USUAL, k, len(self.labels_))
+            return fusion.fuse(scorers, self._fusion_weights, k, len(self.labels_))
         share, n_trees = config.head_weight, len(self.heads_)
         wanted_tiers = tiers(k, len(self.labels_))
         depth = wanted_tiers[-1].depth
@@ -188,7 +185,7 @@ class XRTransformer(EncodedModel):
         config = self.config_
         if config.head_weight is None:
             scorers = self._scorers(rows, None, None, threads)
-            found = fusion.probabilities(scorers, wanted, config.fusion or fusion.USUAL)
+            found = fusion.probabilities(scorers, wanted, self._fusion_weights)
             return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
         scores = super()._scored(rows.rows, wanted, threads)
         share = np.float32(config.head_weight)
@@ -218,12 +215,12 @@ class XRTransformer(EncodedModel):
         if not self._is_fused:
             return combine_by_average(ranker, path, config.head_weight)
         scorers = self._scorers(rows, None, None, threads)
-        return combine_by_fusion(ranker, path, scorers, label, n_labels, config.fusion or fusion.USUAL)
+        return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
 
     def _measured(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
         if not self._is_fused:
             return super()._measured(rows, wanted, threads)
-        return fusion.log_odds(self._scorers(rows, None, None, threads), wanted, self.config_.fusion or fusion.USUAL)
+        return fusion.log_odds(self._scorers(rows, None, None, threads), wanted, self._fusion_weights)
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""
@@ -304,10 +301,7 @@ class _Ranking:
     @property
     def fits_fusion(self) -> bool:
         """Whether there is something to combine, and something to choose on."""
-        config = self.config
-        return (
-            self.run.trains_labels and config.head_weight is None and not config.fusion and len(self.run.held_out) > 0
-        )
+        return self.config.fits_fusion(self.Y.shape[1]) and len(self.run.held_out) > 0
 
     def begin(self) -> Background | None:
         """Train what needs no encoder while another processor fine-tunes it."""
