@@ -152,8 +152,9 @@ class CalibrationConfig(Checked):
 
     rows: int = option(
         MOST_CALIBRATION_ROWS,
-        "maximum number of training rows held out to fit probabilities and the threshold of predict; 2 % of the rows "
-        "if these are fewer, but at least 200 or 10 %. 0: none, and scores are no probabilities",
+        "maximum number of training rows held out to fit probabilities and the threshold of predict; 1 % of the rows "
+        "if these are fewer, but at least 500 or 2 %, and at least 200 or 10 %. 0: none, and scores are no "
+        "probabilities",
         low=0,
     )
 
@@ -162,12 +163,12 @@ class CalibrationConfig(Checked):
 
         Examples
         --------
-        >>> [CalibrationConfig().count(n) for n in (499, 600, 3_000, 50_000, 10**7)]
-        [0, 60, 200, 1000, 1000]
+        >>> [CalibrationConfig().count(n) for n in (499, 600, 3_000, 20_000, 30_000, 80_000, 10**7)]
+        [0, 60, 200, 400, 500, 800, 1000]
         """
         if n_rows < _FEWEST_ROWS:
             return 0
-        return min(max(n_rows // 50, min(n_rows // 10, 200)), self.rows)
+        return min(max(n_rows // 100, min(n_rows // 50, 500), min(n_rows // 10, 200)), self.rows)
 
 
 @dataclass(frozen=True)
