@@ -313,13 +313,18 @@ def compare(
 def info(
     model: ModelFolder,
     as_json: AsJson = False,
-    tree: Annotated[bool, typer.Option("--tree", help="Show the levels of the label tree.")] = False,
+    tree: Annotated[bool, typer.Option("--tree", help="Show the label tree: its levels, its nodes by name.")] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="With --tree, the number of levels whose nodes are shown.", min=1)
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with the digest saved with it.")] = False,
 ) -> None:
     """Print the properties of a saved model."""
     from umpteen.cli.inspection import info as run
 
-    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
+    if depth is not None and not tree:
+        raise BadConfig("--depth is the depth of the label tree that --tree shows; add --tree")
+    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, depth=depth, verify=verify)
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""The way of one label through a tree of packed classifiers: margins, weights of features, and ranks in the beam.
+"""What a tree of packed classifiers does with one row: nodes in the beam, and margins and weights on a label's path.
 
 For single queries. Weights are looked up in the packed arrays feature by feature, which takes a few milliseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from umpteen.data.rows import Rows
 from umpteen.kernels import POSTS, lazy
 from umpteen.linear.search import LinearTree, Triplet
-from umpteen.tree.trace import Place
+from umpteen.tree.trace import Kept, Place
 
 _IDENTITY = POSTS.index("identity")
 
@@ -59,18 +60,67 @@ def trace_label(head: LinearTree, rows: Rows, label: int, k: int) -> Trace:
     return Trace(triplet[1], triplet[2], nodes)
 
 
+def trace_beam(head: LinearTree, rows: Rows, k: int) -> list[Kept]:
+    """Return what the search for k labels of one row keeps at each level."""
+    return [Kept.best(*found) for found in _levels(head, head._sparse(rows), k)]
+
+
 def _places(head: LinearTree, triplet: Triplet, path: np.ndarray, k: int) -> list[Place]:
     """Search for k labels; return where the nodes of a path rank, down to the first one that is not kept."""
-    beam, scores, places = np.zeros(1, np.int32), np.ones(1, np.float32), []
-    widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
-    for level, width in enumerate(widths):
-        nodes, found = _children(head, triplet, level, beam, scores)
-        places.append(Place.of(nodes, found, int(path[level]), int(width)))
+    places: list[Place] = []
+    for node, (nodes, scores, width) in zip(path, _levels(head, triplet, k), strict=False):
+        places.append(Place.of(nodes, scores, int(node), width))
         if not places[-1].is_kept:
             break
-        best = np.argsort(-found, kind="stable")[:width]
-        beam, scores = nodes[best], found[best]
     return places
+
+
+def _levels(head: LinearTree, triplet: Triplet, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Search for k labels; yield for each level the nodes that are scored, their scores, and how many are kept."""
+    kept = Kept(np.zeros(1, np.int32), np.ones(1, np.float32), 1)
+    widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
+    for level, width in enumerate(map(int, widths)):
+        nodes, scores = _children(head, triplet, level, kept.nodes, kept.scores)
+        yield nodes, scores, width
+        kept = Kept.best(nodes, scores, width)
+
+
+def largest_weights(head: LinearTree, level: int, parent: int, n: int, n_features: int) -> list[np.ndarray]:
+    """Return the features with the n largest positive weights, the largest first, for each child of a parent.
+
+    Only the first ``n_features`` features count. All of their weights at the level are looked at, or all runs where
+    the level is stored in runs.
+    """
+    arrays, (first, last) = head.arrays, map(int, head.tree.starts[level][parent : parent + 2])
+    at = _entries_of(head, level, parent, n_features)
+    codes = arrays["codes"][at]
+    weights = codes if codes.dtype.kind == "f" else arrays["table"][codes]
+    order = np.argsort(-weights.astype(np.float32), kind="stable")
+    at = at[order[weights[order] > 0]]
+    children = arrays["local"][at].astype(np.int64)
+    if arrays["meta"][level, lazy.score.WHOLE] == 1:
+        children -= first
+    by_child = np.argsort(children, kind="stable")  # those of a child stay in the order of their weights
+    ends = np.cumsum(np.bincount(children, minlength=last - first))
+    best = [at[of_child[:n]] for of_child in np.split(by_child, ends[:-1])] if last > first else []
+    return [np.searchsorted(arrays["ptr"][level], entries, side="right") - 1 for entries in best]
+
+
+def _entries_of(head: LinearTree, level: int, parent: int, n_features: int) -> np.ndarray:
+    """Return where the weights of all children of a parent are stored, those of the first features."""
+    arrays, (first, last) = head.arrays, head.tree.starts[level][parent : parent + 2]
+    ptr = arrays["ptr"][level]
+    begin, end = int(ptr[0]), int(ptr[n_features])
+    if arrays["meta"][level, lazy.score.WHOLE] == 1:
+        nodes = arrays["local"][begin:end]
+        return begin + np.flatnonzero((nodes >= first) & (nodes < last))
+    run_ptr = arrays["run_ptr"][arrays["meta"][level, lazy.score.RUN_ROW]]
+    runs = slice(int(run_ptr[0]), int(run_ptr[n_features]))
+    lengths = arrays["run_last"][runs].astype(np.int64) + 1
+    run_begin = begin + np.cumsum(lengths) - lengths
+    wanted = np.flatnonzero(arrays["run_chunk"][runs] == parent)
+    parts = [np.arange(run_begin[i], run_begin[i] + lengths[i]) for i in wanted]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def node_weights(head: LinearTree, level: int, node: int, features: np.ndarray) -> np.ndarray:
