@@ -7,6 +7,7 @@ Routes of other files are listed in ``_routers``. A route finds the models by ``
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from starlette.exceptions import HTTPException
 from umpteen import __version__
 from umpteen.config.serving import ServeConfig
 from umpteen.models.predictor import Predictor
-from umpteen.serve import openapi
+from umpteen.serve import annif, openapi
 from umpteen.serve.asking import name_of, read_explain, read_object, read_predict
 from umpteen.serve.gate import Gate, note
 from umpteen.serve.logs import Log
@@ -67,7 +68,7 @@ def create_app(
 
 def _routers() -> list[APIRouter]:
     """List the routes of all files; the page comes last."""
-    return [router, page_router()]
+    return [router, annif.router, page_router()]
 
 
 def service_of(request: Request) -> Service:
@@ -96,10 +97,25 @@ async def _load_and_watch(app: FastAPI) -> None:
         if (stop := getattr(app.state, "stop", None)) is not None:
             stop(error)
         return
+    _reload_on_hangup(app)
     if (tell := getattr(app.state, "tell_ready", None)) is not None:
         tell()
     if service.settings.watch:
         await service.watch()
+
+
+def _reload_on_hangup(app: FastAPI) -> None:
+    """Open folders that have changed on SIGHUP, if this is the application of the process."""
+    if not hasattr(signal, "SIGHUP") or not getattr(app.state, "reloads_on_hangup", False):
+        return
+    service: Service = app.state.service
+    tasks: set[asyncio.Task[None]] = set()
+
+    def start() -> None:
+        tasks.add(task := asyncio.ensure_future(service.reload_changed()))
+        task.add_done_callback(tasks.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, start)
 
 
 def _of_framework(request: Request, error: Any) -> Response:

@@ -7,6 +7,7 @@ model that would take longer than the prediction.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import secrets
 import time
@@ -106,8 +107,8 @@ class Gate:
                 is_chunked = True
             elif name == b"x-api-key":
                 key = value
-            elif name == b"authorization" and value[:7].lower() == b"bearer ":
-                key = value[7:]
+            elif name == b"authorization":
+                key = _credentials(value)
         self._check_key(scope["path"], key)
         if is_chunked:
             return -1
@@ -205,6 +206,17 @@ class Exchange:
 def note(scope: Any, service: Service, texts: list[str]) -> None:
     """Note for the log how many texts a request has, and the texts if they are wanted."""
     scope["umpteen.asked"] = {"n_texts": len(texts)} | ({"texts": texts} if service.settings.log_texts else {})
+
+
+def _credentials(value: bytes) -> bytes:
+    """Return the key of ``Bearer KEY``, or of ``Basic`` with the key as password, which a URL can hold."""
+    scheme, _, rest = value.partition(b" ")
+    if scheme.lower() != b"basic":
+        return rest
+    try:
+        return base64.b64decode(rest, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def _replayed(body: bytes, receive: Any) -> Any:

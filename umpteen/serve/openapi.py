@@ -78,6 +78,51 @@ SCHEMAS: dict[str, Any] = {
             "model": _MODEL,
         },
     },
+    "SuggestRequest": {
+        "type": "object",
+        "required": ["text"],
+        "properties": {
+            "text": _TEXT,
+            "limit": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 10},
+            "threshold": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
+            "language": {"type": "string", "description": "Accepted and not used."},
+        },
+    },
+    "SuggestBatchRequest": {
+        "type": "object",
+        "required": ["documents"],
+        "properties": {
+            "documents": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 32,
+                "items": {
+                    "type": "object",
+                    "required": ["text"],
+                    "properties": {"text": _TEXT, "document_id": {"anyOf": [_NAME, {"type": "null"}]}},
+                },
+            }
+        },
+    },
+    "Suggestions": {
+        "type": "object",
+        "required": ["results"],
+        "properties": {
+            "results": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["label", "notation", "score", "uri"],
+                    "properties": {
+                        "uri": {"type": "string"},
+                        "label": {"type": "string"},
+                        "notation": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                        "score": {"type": "number", "minimum": 0, "maximum": 1},
+                    },
+                },
+            }
+        },
+    },
     "ReloadRequest": {"type": "object", "additionalProperties": False, "properties": {"model": _MODEL}},
 }
 
@@ -129,6 +174,17 @@ RELOAD = operation(
 )  # fmt: skip
 HEALTH = operation(_object("The process works."))
 READY = operation(_object("All models can answer."))
+PROJECTS = operation(_object("The models as projects."))
+PROJECT = operation(_object("A model as a project."), 404, 422)
+_SUGGESTED = {"description": "Labels, best first.", "content": _ref("Suggestions")}
+_FORM = {"application/x-www-form-urlencoded": _ref("SuggestRequest")["application/json"]}
+_SUGGEST_BODY = {"required": True, "content": _ref("SuggestRequest") | _FORM}
+SUGGEST = operation(_SUGGESTED, *_OF_BODIES, requestBody=_SUGGEST_BODY)
+_BATCH = {"type": "array", "items": {"$ref": "#/components/schemas/Suggestions"}}
+SUGGEST_BATCH = operation(
+    {"description": "Labels per document.", "content": {"application/json": {"schema": _BATCH}}}, *_OF_BODIES,
+    requestBody=_body("SuggestBatchRequest"),
+)  # fmt: skip
 METRICS = operation({"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}})
 
 

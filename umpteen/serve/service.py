@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,17 @@ class Service:
         return has_changed
 
     async def watch(self) -> None:
-        """Open a folder anew whenever its ``config.json`` was replaced."""
+        """Look at the folders again and again."""
         while True:
             await asyncio.sleep(self.settings.watch)
-            for entry in self.entries.values():
-                if entry.path is not None and stamp_of(entry.path) not in (None, entry.stamp):
-                    try:
-                        await self.replace(entry)
-                    except Problem:  # is in the log; the next change is looked at again
-                        continue
+            await self.reload_changed()
+
+    async def reload_changed(self) -> None:
+        """Open the folders anew whose ``config.json`` was replaced."""
+        for entry in self.entries.values():
+            if entry.path is not None and stamp_of(entry.path) not in (None, entry.stamp):
+                with suppress(Problem):  # it is in the log; the next change is looked at again
+                    await self.replace(entry)
 
     def close(self) -> None:
         """End the threads."""
