@@ -132,8 +132,24 @@ class TreeView:
         self._check(level, node)
         if level == self.tree.n_levels:
             return []
-        numbers = self._by_size(level, node)[start : None if limit is None else start + limit]
+        numbers = self._by_size(level, node)[0][start : None if limit is None else start + limit]
         return [self.node(level + 1, int(number)) for number in numbers]
+
+    def examples(self, level: int, node: int, n: int = 3) -> list[str]:
+        """Return the names of the n labels below a node that have the most texts."""
+        self._check(level, node)
+        columns = self._most_frequent(level, node, n)
+        if self._counts is not None:
+            columns = columns[np.argsort(-self._counts[columns], kind="stable")]
+        return self._labels.names(columns)
+
+    def sizes_below(self, level: int, node: int, n: int) -> list[tuple[int, int]]:
+        """Return the n largest children of a node by number, each with its texts, or else labels."""
+        self._check(level, node)
+        if level == self.tree.n_levels:
+            return []
+        numbers, sizes = self._by_size(level, node)
+        return list(zip(numbers[:n].tolist(), sizes[:n].tolist(), strict=True))
 
     def ancestors(self, level: int, node: int) -> list[TreeNode]:
         """Return the nodes above a node, the root first."""
@@ -161,14 +177,15 @@ class TreeView:
             low, high = int(starts[low]), int(starts[high])
         return low, high
 
-    def _by_size(self, level: int, node: int) -> np.ndarray:
-        """Return the children of a node, those with the most texts first."""
+    def _by_size(self, level: int, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the children of a node, those with the most texts first, and how many texts each has."""
         first, last = self.tree.starts[level][node : node + 2]
         ends = np.arange(first, last + 1)
         for starts in self.tree.starts[level + 1 :]:
             ends = starts[ends]
         sizes = np.diff(ends if self._sums is None else self._sums[ends])
-        return first + np.argsort(-sizes, kind="stable")
+        order = np.argsort(-sizes, kind="stable")
+        return first + order, sizes[order]
 
     # Names
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from umpteen import __version__
 from umpteen.config.serving import ServeConfig
 from umpteen.models.predictor import Predictor
-from umpteen.serve import annif, openapi
+from umpteen.serve import annif, openapi, tree
 from umpteen.serve.asking import name_of, read_explain, read_object, read_predict
 from umpteen.serve.gate import Gate, note
 from umpteen.serve.logs import Log
@@ -68,7 +68,7 @@ def create_app(
 
 def _routers() -> list[APIRouter]:
     """List the routes of all files; the page comes last."""
-    return [router, annif.router, page_router()]
+    return [router, annif.router, tree.router, page_router()]
 
 
 def service_of(request: Request) -> Service:

@@ -44,7 +44,8 @@ export async function ask(path, { body, signal, onWait } = {}) {
     const response = await send(path, body, signal, used);
     if (response.ok) return response.json();
     if (response.status === 401 && (used !== keptKey() || (await askForKey(used !== "")))) continue;
-    if (response.status === 429 && attempt < MOST_RETRIES && onWait) {
+    const isBusy = response.status === 429 || (response.status === 503 && response.headers.has("Retry-After"));
+    if (isBusy && attempt < MOST_RETRIES && onWait) {
       await wait(response, onWait, signal);
       continue;
     }

@@ -31,7 +31,6 @@ function showChoices() {
     return make("label", { class: "chip" }, box, name(model.id));
   });
   byId("model-choices").replaceChildren(...choices);
-  show(byId("models"), state.models.length > 1);
 }
 
 function chooseModels(event) {
@@ -49,6 +48,7 @@ function showView() {
   const isTree = window.location.hash === "#tree";
   show(byId("tagging"), !isTree);
   show(byId("tree"), isTree);
+  show(byId("models"), state.models.length > 1 && !isTree); // the tree has a choice of its own
   for (const [id, isHere] of [["to-tagging", !isTree], ["to-tree", isTree]]) {
     if (isHere) byId(id).setAttribute("aria-current", "page");
     else byId(id).removeAttribute("aria-current");

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, bar, byId, count, make, name, plural, short, show } from "./dom.js";
 import { current, state } from "./state.js";
 import { cleaned } from "./tagging.js";
+import { explain } from "./why.js";
 
 const PAGE = 60; // children that are listed at a time
 const SMALLEST = 0.012; // part of the width that a cell has at least
@@ -106,13 +107,13 @@ const excerpt = (text) => (text.length > 160 ? `${text.slice(0, 159)}…` : text
 
 function wentLevel(level, isLast) {
   const title = isLast ? "Labels" : `Level ${level.level}`;
-  const kept = isLast ? "the best" : "kept";
-  const facts = `${plural(level.n_scored, "node")} scored, ${count(level.n_kept)} ${kept}`;
+  const facts = isLast
+    ? `${plural(level.n_scored, "label")} scored, the best ${count(level.n_kept)}`
+    : `${plural(level.n_scored, "group")} scored, ${count(level.n_kept)} kept`;
   const items = level.kept.map(({ node, score }) => {
-    const target = isLast ? null : { level: node.level, node: node.node };
-    const label = [name(node.name), make("span", { class: "number muted" }, short(score)), bar(score)];
-    if (!target) return make("li", {}, make("span", { class: "went-node" }, ...label));
-    return make("li", {}, make("button", { type: "button", class: "went-node", onclick: () => zoom(target, { focus: "crumb" }) }, ...label));
+    const content = [name(node.name), make("span", { class: "number muted" }, short(score)), bar(score)];
+    const onclick = () => (isLast ? explainLabel(node) : zoom(node, { focus: "crumb" }));
+    return make("li", {}, make("button", { type: "button", class: "went-node", onclick }, ...content));
   });
   return make("li", {}, make("h3", {}, title), make("p", { class: "muted small" }, facts), make("ul", {}, ...items));
 }
@@ -169,7 +170,7 @@ const numbers = (node) => {
 const sizeOf = (node) => node.n_texts ?? node.n_labels;
 
 function drawIcicle(answer, from) {
-  const whole = make("div", { class: "cell whole" }, name(answer.node.name), make("span", { class: "muted small" }, numbers(answer.node)));
+  const whole = make("div", { class: "whole small muted" }, numbers(answer.node));
   const total = view.children.reduce((sum, child) => sum + sizeOf(child), 0) || 1;
   const cells = view.children.map((child) => cell(child, sizeOf(child) / total));
   const lane = make("div", { class: "lane", onkeydown: moveInLane }, ...cells);
@@ -220,9 +221,10 @@ function row(child) {
     score === null ? null : make("span", { class: "went-here" }, `the text came here: ${short(score)}`),
     isLabel ? null : make("span", { class: "muted small examples" }, ...examples(child.examples)),
   ];
-  const tag = isLabel ? "div" : "button";
-  const attributes = isLabel ? {} : { type: "button", onclick: () => zoom(child, { focus: "crumb" }) };
-  return make("li", {}, make(tag, { class: score === null ? "node" : "node kept", ...attributes }, ...content));
+  const onclick = () => (isLabel ? explainLabel(child) : zoom(child, { focus: "crumb" }));
+  const button = make("button", { type: "button", class: score === null ? "node" : "node kept", onclick }, ...content);
+  button.style.setProperty("--score", String(score ?? 0));
+  return make("li", {}, button);
 }
 
 const examples = (names) => names.flatMap((one, i) => (i ? [" · ", name(one)] : [name(one)]));
@@ -231,7 +233,13 @@ const examples = (names) => names.flatMap((one, i) => (i ? [" · ", name(one)] :
 
 function openChild(child) {
   if (child.key === null) zoom(child, { focus: "cell" });
-  else announce(`${child.name} is a label: ${numbers(child)}`);
+  else explainLabel(child);
+}
+
+// Explain a label of the tree for the current text; without one there is nothing to explain.
+function explainLabel(label) {
+  window.location.hash = "#tag";
+  explain(view.model, label.key, label.name);
 }
 
 function up() {
@@ -244,7 +252,8 @@ function up() {
 function focusAfter(focus, from) {
   const lane = byId("icicle").querySelector(".lane");
   const back = from && lane.querySelector(`[data-node="${from.node}"]`);
-  const target = focus === "cell" ? (back ?? lane.querySelector("button")) : byId("crumb-here");
+  const isDrawn = lane.getClientRects().length > 0; // narrow screens have the list alone
+  const target = focus === "cell" && isDrawn ? (back ?? lane.querySelector("button")) : byId("crumb-here");
   (target ?? byId("crumb-here"))?.focus();
   if (target?.classList.contains("cell")) rove(target);
   announce(`${view.answer.node.name}: ${plural(view.answer.node.n_children, "child", "children")}`);

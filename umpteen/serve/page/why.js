@@ -7,6 +7,7 @@ import { cleaned, markExplained } from "./tagging.js";
 import { nodeNames, openNode } from "./tree.js";
 
 const SHADES = 5;
+const WEAKEST = 0.15; // words below this part of the strongest are not marked
 const MOST_WORDS = 8; // in the list of words
 const MOST_TERMS = 5; // contributions of a step
 
@@ -32,6 +33,7 @@ export async function explain(model, label, shownName) {
     const found = await ask("v1/explain", { body, signal: running.signal, onWait: busy });
     highlight(found);
     panel(found, model);
+    if (window.matchMedia("(max-width: 60rem)").matches) byId("why").scrollIntoView({ block: "start" });
     announce(`${found.label}: ${found.reason}`);
   } catch (error) {
     if (error.name !== "AbortError") failedPanel(shownName, error, () => explain(model, label, shownName));
@@ -81,8 +83,9 @@ function highlighted(found) {
   const pieces = [];
   let at = 0;
   for (const word of found.words) {
-    const shade = most ? Math.round((SHADES * Math.abs(word.contribution)) / most) : 0;
-    if (shade === 0 || word.start < at) continue;
+    const part = most ? Math.abs(word.contribution) / most : 0;
+    if (part < WEAKEST || word.start < at) continue;
+    const shade = Math.max(1, Math.ceil((SHADES * (part - WEAKEST)) / (1 - WEAKEST)));
     pieces.push(characters.slice(at, word.start).join(""));
     const kind = word.contribution > 0 ? `for${shade}` : "against";
     const shown = characters.slice(word.start, word.end).join("");
