@@ -62,7 +62,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _not_valid)
     for part in _routers():
         app.include_router(part)
-    openapi.attach(app)
+    openapi.attach(app, service.settings)
     return app
 
 
