@@ -62,7 +62,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _not_valid)
     for part in _routers():
         app.include_router(part)
-    openapi.attach(app)
+    openapi.attach(app, service.settings)
     return app
 
 
@@ -81,6 +81,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open the models while the server already says that it is not ready; look for new ones afterwards."""
     service: Service = app.state.service
     loading = asyncio.create_task(_load_and_watch(app))
+    if getattr(app.state, "loads_first", False):
+        await service.loaded.wait()
     yield
     loading.cancel()
     with suppress(asyncio.CancelledError):
@@ -96,6 +98,7 @@ async def _load_and_watch(app: FastAPI) -> None:
         service.log.event("start_failed", level="error", error=f"{type(error).__name__}: {error}")
         if (stop := getattr(app.state, "stop", None)) is not None:
             stop(error)
+        service.loaded.set()
         return
     _reload_on_hangup(app)
     if (tell := getattr(app.state, "tell_ready", None)) is not None:

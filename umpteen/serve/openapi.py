@@ -8,123 +8,135 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 
+from umpteen.config.serving import ServeConfig
+
 ABOUT = "Tag texts with labels from a vocabulary of thousands to tens of millions."
 
-_TEXT = {"type": "string", "maxLength": 100_000, "description": "Without control characters other than white space."}
+_TEXT = {"type": "string", "description": "Without control characters other than white space."}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 4096}
 _MODEL = {"anyOf": [_NAME, {"type": "null"}], "description": "An id of /v1/models; the first one by default."}
 _NUMBER_OR_NULL = {"anyOf": [{"type": "number"}, {"type": "null"}]}
 
-SCHEMAS: dict[str, Any] = {
-    "Error": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message"],
-                "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-            }
-        },
-    },
-    "PredictRequest": {
-        "type": "object",
-        "required": ["texts"],
-        "additionalProperties": False,
-        "properties": {
-            "texts": {"type": "array", "minItems": 1, "maxItems": 256, "items": _TEXT},
-            "k": {
-                "anyOf": [{"type": "integer", "minimum": 1, "maximum": 100}, {"type": "null"}],
-                "default": 5,
-                "description": "Labels per text; null: those that the model's own threshold and limit choose.",
-            },
-            "threshold": {**_NUMBER_OR_NULL, "description": "Lowest probability, or score if not calibrated."},
-            "allowed": {
-                "anyOf": [{"type": "array", "minItems": 1, "maxItems": 10_000, "items": _NAME}, {"type": "null"}],
-                "description": "The only labels that may be predicted, by key or name.",
-            },
-            "model": _MODEL,
-        },
-    },
-    "Prediction": {
-        "type": "object",
-        "required": ["label", "name", "score", "probability"],
-        "properties": {
-            "label": {"type": "string", "description": "The key of the label: a URI, a code, or its name."},
-            "name": {"type": "string"},
-            "score": {"type": "number"},
-            "probability": _NUMBER_OR_NULL,
-        },
-    },
-    "PredictResponse": {
-        "type": "object",
-        "required": ["model", "predictions"],
-        "properties": {
-            "model": {"type": "string"},
-            "predictions": {
-                "type": "array",
-                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Prediction"}},
-            },
-        },
-    },
-    "ExplainRequest": {
-        "type": "object",
-        "required": ["text"],
-        "additionalProperties": False,
-        "properties": {
-            "text": _TEXT,
-            "label": {"anyOf": [_NAME, {"type": "null"}], "description": "A key or name; the best label by default."},
-            "k": {"type": "integer", "minimum": 1, "maximum": 100, "default": 5},
-            "model": _MODEL,
-        },
-    },
-    "SuggestRequest": {
-        "type": "object",
-        "required": ["text"],
-        "properties": {
-            "text": _TEXT,
-            "limit": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 10},
-            "threshold": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
-            "language": {"type": "string", "description": "Accepted and not used."},
-        },
-    },
-    "SuggestBatchRequest": {
-        "type": "object",
-        "required": ["documents"],
-        "properties": {
-            "documents": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": 32,
-                "items": {
+
+def schemas(limits: ServeConfig) -> dict[str, Any]:
+    """Return the schemas of bodies, with the limits of a server."""
+    text = {**_TEXT, "maxLength": limits.max_characters}
+    return {
+        "Error": {
+            "type": "object",
+            "required": ["error"],
+            "properties": {
+                "error": {
                     "type": "object",
-                    "required": ["text"],
-                    "properties": {"text": _TEXT, "document_id": {"anyOf": [_NAME, {"type": "null"}]}},
+                    "required": ["code", "message"],
+                    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+                }
+            },
+        },
+        "PredictRequest": {
+            "type": "object",
+            "required": ["texts"],
+            "additionalProperties": False,
+            "properties": {
+                "texts": {"type": "array", "minItems": 1, "maxItems": limits.max_texts, "items": text},
+                "k": {
+                    "anyOf": [{"type": "integer", "minimum": 1, "maximum": limits.max_k}, {"type": "null"}],
+                    "default": 5,
+                    "description": "Labels per text; null: those that the model's own threshold and limit choose.",
                 },
-            }
+                "threshold": {**_NUMBER_OR_NULL, "description": "Lowest probability, or score if not calibrated."},
+                "allowed": {
+                    "anyOf": [
+                        {"type": "array", "minItems": 1, "maxItems": limits.max_allowed, "items": _NAME},
+                        {"type": "null"},
+                    ],
+                    "description": "The only labels that may be predicted, by key or name.",
+                },
+                "model": _MODEL,
+            },
         },
-    },
-    "Suggestions": {
-        "type": "object",
-        "required": ["results"],
-        "properties": {
-            "results": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["label", "notation", "score", "uri"],
-                    "properties": {
-                        "uri": {"type": "string"},
-                        "label": {"type": "string"},
-                        "notation": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "Prediction": {
+            "type": "object",
+            "required": ["label", "name", "score", "probability"],
+            "properties": {
+                "label": {"type": "string", "description": "The key of the label: a URI, a code, or its name."},
+                "name": {"type": "string"},
+                "score": {"type": "number"},
+                "probability": _NUMBER_OR_NULL,
+            },
+        },
+        "PredictResponse": {
+            "type": "object",
+            "required": ["model", "predictions"],
+            "properties": {
+                "model": {"type": "string"},
+                "predictions": {
+                    "type": "array",
+                    "items": {"type": "array", "items": {"$ref": "#/components/schemas/Prediction"}},
+                },
+            },
+        },
+        "ExplainRequest": {
+            "type": "object",
+            "required": ["text"],
+            "additionalProperties": False,
+            "properties": {
+                "text": text,
+                "label": {
+                    "anyOf": [_NAME, {"type": "null"}],
+                    "description": "A key or name; the best label by default.",
+                },
+                "k": {"type": "integer", "minimum": 1, "maximum": limits.max_k, "default": 5},
+                "model": _MODEL,
+            },
+        },
+        "SuggestRequest": {
+            "type": "object",
+            "required": ["text"],
+            "properties": {
+                "text": text,
+                "limit": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 10},
+                "threshold": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
+                "language": {"type": "string", "description": "Accepted and not used."},
+            },
+        },
+        "SuggestBatchRequest": {
+            "type": "object",
+            "required": ["documents"],
+            "properties": {
+                "documents": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 32,
+                    "items": {
+                        "type": "object",
+                        "required": ["text"],
+                        "properties": {"text": text, "document_id": {"anyOf": [_NAME, {"type": "null"}]}},
                     },
-                },
-            }
+                }
+            },
         },
-    },
-    "ReloadRequest": {"type": "object", "additionalProperties": False, "properties": {"model": _MODEL}},
-}
+        "Suggestions": {
+            "type": "object",
+            "required": ["results"],
+            "properties": {
+                "results": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["label", "notation", "score", "uri"],
+                        "properties": {
+                            "uri": {"type": "string"},
+                            "label": {"type": "string"},
+                            "notation": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                            "score": {"type": "number", "minimum": 0, "maximum": 1},
+                        },
+                    },
+                }
+            },
+        },
+        "ReloadRequest": {"type": "object", "additionalProperties": False, "properties": {"model": _MODEL}},
+    }
 
 
 def _ref(name: str) -> dict[str, Any]:
@@ -188,7 +200,7 @@ SUGGEST_BATCH = operation(
 METRICS = operation({"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}})
 
 
-def attach(app: FastAPI) -> None:
+def attach(app: FastAPI, limits: ServeConfig) -> None:
     """Serve the document at ``/openapi.json``, with the schemas and limits of this server."""
     cached: list[bytes] = []
     router = APIRouter()
@@ -202,8 +214,8 @@ def attach(app: FastAPI) -> None:
     def make() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            schemas = found.setdefault("components", {}).setdefault("schemas", {})
-            schemas |= SCHEMAS
+            parts = found.setdefault("components", {}).setdefault("schemas", {})
+            parts |= schemas(limits)
             found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             app.openapi_schema = found
         return app.openapi_schema

@@ -78,7 +78,8 @@ class Service:
         if not models:
             raise BadInput("there is no model to serve; name at least one folder")
         self.settings, self.log, self.metrics = settings, log or Log(), Metrics()
-        self.is_draining, self._is_loaded = False, False
+        self.is_draining, self._is_ready = False, False
+        self.loaded = asyncio.Event()  # all models are, or one of them cannot be
         self.entries = {name: Entry(name, source, self) for name, source in models.items()}
         self.explanations = Lane("explanations", settings.max_explanations)
         self.searches = Lane("searches", settings.max_explanations)
@@ -133,7 +134,7 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether all models can answer without compiling anything."""
-        return self._is_loaded and not self.is_draining
+        return self._is_ready and not self.is_draining
 
     async def load_all(self) -> None:
         """Open all folders, one after the other."""
@@ -142,7 +143,8 @@ class Service:
                 await entry.replace()
             elif entry.path is None:
                 await asyncio.to_thread(entry.loaded.warm, self.settings.threads)
-        self._is_loaded = True
+        self._is_ready = True
+        self.loaded.set()
         self.log.event("ready", models=list(self.entries))
 
     async def reload(self, name: str | None = None) -> dict[str, bool]:

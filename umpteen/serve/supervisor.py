@@ -86,7 +86,7 @@ class Supervisor:
     ):  # fmt: skip
         self._sock, self._n_workers, self._log = sock, n_workers, log or Log(facts={"pid": os.getpid()})
         self._drain_timeout = settings.drain_timeout
-        self._job = lambda number, told: job_of(number, sock, models, settings, api_key, told)
+        self._job = lambda number, told: job_of(number, sock, models, settings, api_key, told, self._was_ready)
         self._workers: dict[int, Worker] = {}
         self._failures = [0] * n_workers  # starts since a worker of this number was ready
         self._not_before = [0.0] * n_workers

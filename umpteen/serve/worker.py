@@ -26,11 +26,15 @@ from umpteen.serve.logs import Log
 def serve_here(
     sock: socket.socket, models: Mapping[str, Path], settings: ServeConfig, api_key: str | None, *,
     tell_ready: Any = None, tell_others: Any = None, log: Log | None = None, stop_with: Any = None,
+    loads_first: bool = False,
 ) -> None:  # fmt: skip
-    """Serve on a socket until a signal comes; raise what kept a model from being opened."""
+    """Serve on a socket until a signal comes; raise what kept a model from being opened.
+
+    With ``loads_first`` no connection is accepted before the models are loaded, because other workers take them.
+    """
     sys.setswitchinterval(0.001)  # the event loop and the thread of predictions take turns more often
     app = create_app(models, settings, api_key=api_key, log=log)
-    app.state.tell_ready, app.state.tell_others = tell_ready, tell_others
+    app.state.tell_ready, app.state.tell_others, app.state.loads_first = tell_ready, tell_others, loads_first
     server = DrainingServer(app, settings)
     if stop_with is not None:
         stop_with(server.stop)
@@ -41,18 +45,19 @@ def serve_here(
 
 
 def job_of(
-    number: int, sock: socket.socket, models: Mapping[str, Path], settings: ServeConfig, api_key: str | None, ready: int
-) -> bytes:
+    number: int, sock: socket.socket, models: Mapping[str, Path], settings: ServeConfig, api_key: str | None,
+    ready: int, loads_first: bool,
+) -> bytes:  # fmt: skip
     """Return the line that a worker reads."""
     return as_json({
-        "number": number, "socket": sock.fileno(), "ready": ready, "api_key": api_key,
+        "number": number, "socket": sock.fileno(), "ready": ready, "api_key": api_key, "loads_first": loads_first,
         "models": {name: str(path) for name, path in models.items()}, "settings": to_dict(settings),
     })  # fmt: skip
 
 
 def main() -> None:
     """Do the job that is read from standard input."""
-    job = json.loads(sys.stdin.buffer.readline())
+    job = json.loads(_first_line())
     sock = socket.socket(fileno=job["socket"])
     models = {name: Path(path) for name, path in job["models"].items()}
     parent = os.getppid()
@@ -69,14 +74,23 @@ def main() -> None:
             sock, models, from_dict(ServeConfig, job["settings"]), job["api_key"], tell_ready=tell_ready,
             tell_others=lambda: os.kill(parent, signal.SIGHUP) if os.getppid() == parent else None,
             log=Log(facts={"worker": job["number"], "pid": os.getpid()}), stop_with=stop_with,
+            loads_first=job["loads_first"],
         )  # fmt: skip
     except Exception:  # is in the log
         sys.exit(1)
 
 
+def _first_line() -> bytes:
+    """Read a line from standard input without a buffer."""
+    line = b""
+    while not line.endswith(b"\n") and (part := os.read(0, 2**16)):
+        line += part
+    return line
+
+
 def _stop_without_parent(stop: Any) -> None:
     """Wait until the other end of standard input is closed."""
-    while sys.stdin.buffer.read(1024):
+    while os.read(0, 1024):  # not by sys.stdin, whose lock this thread would still hold when the interpreter ends
         pass
     stop()
 
