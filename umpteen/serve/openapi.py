@@ -90,6 +90,16 @@ def schemas(limits: ServeConfig) -> dict[str, Any]:
                 "model": _MODEL,
             },
         },
+        "TreePathRequest": {
+            "type": "object",
+            "required": ["text"],
+            "additionalProperties": False,
+            "properties": {
+                "text": text,
+                "k": {"type": "integer", "minimum": 1, "maximum": limits.max_k, "default": 5},
+                "model": _MODEL,
+            },
+        },
         "SuggestRequest": {
             "type": "object",
             "required": ["text"],
@@ -178,6 +188,8 @@ _PREDICTED = {"description": "A list of labels per text, best first.", "content"
 
 PREDICT = operation(_PREDICTED, *_OF_BODIES, requestBody=_body("PredictRequest"))
 EXPLAIN = operation(_object("The explanation."), *_OF_BODIES, requestBody=_body("ExplainRequest"))
+TREE = operation(_object("A node and some of its children."), 404, 422)
+TREE_PATH = operation(_object("The nodes that were kept."), *_OF_BODIES, requestBody=_body("TreePathRequest"))
 MODELS = operation(_object("The models."))
 LABELS = operation(_object("The labels that match."), 404, 422)
 RELOAD = operation(

@@ -24,31 +24,8 @@ router = APIRouter()
 
 _views: WeakKeyDictionary[Loaded, list[TreeView]] = WeakKeyDictionary()  # with the names that were computed
 
-_NODE = openapi.operation(
-    {"description": "A node and some of its children.", "content": {_JSON: {"schema": {"type": "object"}}}}, 404, 422
-)
-_PATH = openapi.operation(
-    {"description": "The nodes that were kept.", "content": {_JSON: {"schema": {"type": "object"}}}},
-    400, 404, 413, 415, 422, 429,
-    requestBody={
-        "required": True,
-        "content": {
-            _JSON: {
-                "schema": {
-                    "type": "object",
-                    "required": ["text"],
-                    "additionalProperties": False,
-                    "properties": {
-                        key: openapi.SCHEMAS["ExplainRequest"]["properties"][key] for key in sorted(_PATH_FIELDS)
-                    },
-                }
-            }
-        },
-    },
-)  # fmt: skip
 
-
-@router.get("/v1/tree", openapi_extra=_NODE)
+@router.get("/v1/tree", openapi_extra=openapi.TREE)
 async def node(
     request: Request,
     model: str | None = Query(None, max_length=4096, description="An id of /v1/models; the first one by default."),
@@ -65,7 +42,7 @@ async def node(
     return Response(await service._in_time(found), media_type=_JSON)
 
 
-@router.post("/v1/tree/path", openapi_extra=_PATH)
+@router.post("/v1/tree/path", openapi_extra=openapi.TREE_PATH)
 async def path(request: Request) -> Response:
     """Return where a text went: the nodes of each level that the search kept, with their scores."""
     from umpteen.serve.app import check_json
