@@ -194,7 +194,7 @@ function showThreshold() {
   if (document.activeElement !== slider || state.threshold === null) slider.value = String(value);
   slider.style.setProperty("--part", String(value));
   slider.setAttribute("aria-valuetext", shownThreshold(value, model));
-  byId("threshold-mark").style.setProperty("--part", String(own));
+  byId("threshold-mark").style.setProperty("--part", String(Math.round(100 * own) / 100)); // as the slider rounds it
   byId("threshold-value").textContent = shownThreshold(value, model);
   const several = chosenModels().length > 1;
   const limit = model.limit && !several ? `, at most ${plural(model.limit, "label")}` : "";
