@@ -82,7 +82,10 @@ def address(models: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def locked(models: dict[str, Any]) -> Iterator[str]:
-    yield from serve({"strange": models["strange"]}, api_key=SECRET)
+    from umpteen.config.serving import ServeConfig
+
+    settings = ServeConfig(max_k=3, max_texts=1, max_characters=50)
+    yield from serve({"strange": models["strange"]}, settings=settings, api_key=SECRET)
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +253,9 @@ def test_the_panel_closes_and_the_focus_returns(open_page: Open) -> None:
     assert page.locator("#why").is_hidden()
     assert page.locator("#text").is_visible()
     assert page.evaluate("document.activeElement.className") == "label"
+    explained(page)
+    page.click("button.label >> nth=0")  # again
+    assert page.locator("#why").is_hidden()
     explained(page)
     page.click("#edit")
     assert page.evaluate("document.activeElement.id") == "text"
@@ -636,3 +642,23 @@ def test_a_key_is_asked_for_and_kept_for_the_session_only(open_page: Open, locke
     assert SECRET not in page.evaluate("JSON.stringify([{...localStorage}, document.cookie])")
     page.reload()
     page.wait_for_selector("#columns .empty")
+
+
+def test_limits_of_the_server_are_kept_and_named(open_page: Open, locked: str) -> None:
+    """It takes three labels, one text at a time, and 50 characters."""
+    page = open_page(at=locked)
+    page.expected_errors = 2
+    page.wait_for_selector("#key-dialog[open]")
+    page.fill("#key", SECRET)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#columns .empty")
+    drop(page, {"a.txt": "play chess", "b.txt": "write games"})
+    for number in (0, 1):
+        page.click(f"#documents button >> nth={number}")
+        page.wait_for_selector("#columns .column[data-model=strange] button.label")
+        slide(page, 0)
+        assert len(names(page)) == 3
+    page.fill("#text", "x" * 51)
+    assert page.inner_text("#size") == "51 characters, the server takes 50"
+    page.click("#run")
+    page.wait_for_selector("#columns [role=alert]")

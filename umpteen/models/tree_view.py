@@ -192,12 +192,14 @@ class TreeView:
     def _name(self, level: int, node: int) -> str:
         if (level, node) == ROOT:
             return "all labels"
-        if (level, node) not in self._names:
-            names = self._names_by_terms(level, node) if self._has_terms else {node: self._typical_words(level, node)}
+        found = self._names.get((level, node))
+        if found is None:
+            words = self._names_by_terms(level, node) if self._has_terms else {node: self._typical_words(level, node)}
+            names = {at: ", ".join(of_node) or self._some_labels(level, at) for at, of_node in words.items()}
             _make_room(self._names, len(names))
-            for number, words in names.items():
-                self._names[level, number] = ", ".join(words) or self._some_labels(level, number)
-        return self._names[level, node]
+            self._names.update({(level, at): name for at, name in names.items()})
+            found = names[node]
+        return found
 
     def _typical_words(self, level: int, node: int) -> list[str]:
         """Return the words that are more frequent below a node than below its parent."""
@@ -207,13 +209,14 @@ class TreeView:
         return [_shortened(own.forms[word]) for word in _distinct(ranked, _WORDS)]
 
     def _counted(self, level: int, node: int) -> _Words:
-        if (level, node) not in self._words:
-            _make_room(self._words, 1)
+        found = self._words.get((level, node))
+        if found is None:
             columns = self._most_frequent(level, node, _SAMPLE)
             counts = np.zeros(len(columns)) if self._counts is None else self._counts[columns]
-            weights = np.log2(2.0 + counts).tolist()
-            self._words[level, node] = _count_words(self._labels.names(columns), weights)
-        return self._words[level, node]
+            found = _count_words(self._labels.names(columns), np.log2(2.0 + counts).tolist())
+            _make_room(self._words, 1)
+            self._words[level, node] = found
+        return found
 
     def _most_frequent(self, level: int, node: int, n: int) -> np.ndarray:
         """Return the columns of at most n labels below a node, those with the most texts."""

@@ -117,7 +117,8 @@ class Service:
     def models(self) -> bytes:
         """Return the body of the response to ``/v1/models``."""
         about = [entry.ready().about for entry in self.entries.values()]
-        return json.dumps({"models": about}).encode()
+        limits = {name: getattr(self.settings, name) for name in ("max_k", "max_texts", "max_characters")}
+        return json.dumps({"models": about, "limits": limits}).encode()
 
     async def _in_time(self, result: Any) -> bytes:
         try:

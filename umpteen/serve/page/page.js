@@ -12,7 +12,8 @@ import { leaveExplanation, startExplaining } from "./why.js";
 
 async function loadModels() {
   try {
-    const { models } = await ask("v1/models", { onWait: () => {} });
+    const { models, limits } = await ask("v1/models", { onWait: () => {} });
+    Object.assign(state.limits, limits);
     state.models = models;
     state.chosen = models.slice(0, 1).map((model) => model.id);
     showChoices();

@@ -2,6 +2,7 @@
 
 export const state = {
   models: [], // as /v1/models lists them
+  limits: { max_k: 50, max_texts: 8, max_characters: Infinity }, // of the server
   chosen: [], // ids of the models that tag, in the order of the list
   texts: [{ name: "", text: "", found: new Map() }], // found: id of a model -> labels, an error or "waiting"
   at: 0, // the text that is shown

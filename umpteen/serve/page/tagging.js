@@ -3,7 +3,7 @@
 import { ApiError, ask } from "./api.js";
 import { announce, bar, byId, count, make, name, percent, plural, short, show } from "./dom.js";
 import { chosenModels, current, state, suggested, valueOf } from "./state.js";
-import { closeExplanation, explain } from "./why.js";
+import { closeExplanation, explain, leaveExplanation } from "./why.js";
 
 const MOST_LABELS = 50; // that are asked for, so that the slider has something to show
 const AT_ONCE = 8; // texts of a request
@@ -47,8 +47,9 @@ export function stop() {
 async function tagBy(model, texts, signal) {
   for (const one of texts) one.found.set(model.id, { status: "waiting" });
   showColumns();
-  for (let first = 0; first < texts.length; first += AT_ONCE) {
-    const some = texts.slice(first, first + AT_ONCE);
+  const step = Math.min(AT_ONCE, state.limits.max_texts);
+  for (let first = 0; first < texts.length; first += step) {
+    const some = texts.slice(first, first + step);
     const found = await predictions(model, some, signal);
     if (found === null) return;
     some.forEach((one, i) => one.found.set(model.id, Array.isArray(found) ? { status: "done", hits: found[i] } : found));
@@ -63,7 +64,8 @@ async function predictions(model, texts, signal) {
     showColumns();
   };
   try {
-    const body = { texts: texts.map((one) => cleaned(one.text)), k: MOST_LABELS, model: model.id };
+    const k = Math.min(MOST_LABELS, state.limits.max_k);
+    const body = { texts: texts.map((one) => cleaned(one.text)), k, model: model.id };
     const answer = await ask("v1/predict", { body, signal, onWait: waitFor });
     return answer.predictions;
   } catch (error) {
@@ -142,12 +144,19 @@ function labelButton(model, hit) {
       class: "label",
       "data-label": hit.label,
       "aria-pressed": "false",
-      onclick: () => explain(model.id, hit.label, hit.name),
+      onclick: () => toggle(model.id, hit),
     },
     name(hit.name),
     make("span", { class: "value number" }, shown),
     bar(value),
   );
+}
+
+// Explain a label, or close its explanation.
+function toggle(model, hit) {
+  const isShown = state.explained?.label === hit.label && state.explained.model === model;
+  if (isShown) leaveExplanation();
+  else explain(model, hit.label, hit.name);
 }
 
 // Move between labels with the arrow keys.

@@ -24,7 +24,12 @@ export function showTexts() {
 
 function showSize() {
   const { length } = current().text;
-  byId("size").textContent = length ? `${count(length)} characters` : "";
+  const { max_characters: most } = state.limits;
+  const isTooLong = length > most;
+  byId("size").textContent = isTooLong
+    ? `${count(length)} characters, the server takes ${count(most)}`
+    : length ? `${count(length)} characters` : "";
+  byId("size").classList.toggle("problem-text", isTooLong);
 }
 
 function turnTo(i) {

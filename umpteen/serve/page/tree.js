@@ -6,12 +6,13 @@ import { current, state } from "./state.js";
 import { cleaned } from "./tagging.js";
 import { explain } from "./why.js";
 
-const PAGE = 60; // children that are listed at a time
+const PAGE = 60; // children that are listed at a time, and cells that are drawn
 const SMALLEST = 0.012; // part of the width that a cell has at least
 
 const ROOT = { level: 0, node: 0 };
 
-const view = { model: null, tree: 1, node: ROOT, answer: null, children: [], paths: null, text: null };
+// paths: where the text went, by tree
+const view = { model: null, tree: 1, node: ROOT, answer: null, children: [], paths: null, text: null, problem: null };
 let running = null;
 let asked = 0;
 
@@ -37,12 +38,16 @@ export async function nodeNames(model, part, step) {
 
 // Show a node of a tree that an explanation named.
 export async function openNode(model, part, level, node) {
-  view.model = model;
-  const { trees } = await fetchNode(model, 1, ROOT, 0, 1);
-  view.tree = trees.find((one) => one.part === part)?.tree ?? 1;
-  view.node = { level, node };
+  const answer = await fetchNode(model, 1, ROOT, 0, 1).catch(noteProblem);
+  const tree = answer?.trees.find((one) => one.part === part)?.tree ?? 1;
+  if (model !== view.model) Object.assign(view, { paths: null, text: null });
+  Object.assign(view, { model, tree, node: { level, node } });
   window.location.hash = "#tree";
 }
+
+const noteProblem = (error) => {
+  byId("tree-note").textContent = error.message;
+};
 
 async function zoom(node, { from = null, focus = "cell" } = {}) {
   running?.abort();
@@ -57,7 +62,7 @@ async function zoom(node, { from = null, focus = "cell" } = {}) {
     if (focus) focusAfter(focus, from);
   } catch (error) {
     if (error.name === "AbortError") return;
-    byId("tree-note").textContent = error.message;
+    noteProblem(error);
     show(byId("tree-body"), false);
   } finally {
     byId("icicle").removeAttribute("aria-busy");
@@ -65,7 +70,8 @@ async function zoom(node, { from = null, focus = "cell" } = {}) {
 }
 
 async function more() {
-  const answer = await fetchNode(view.model, view.tree, view.node, view.children.length, PAGE);
+  const answer = await fetchNode(view.model, view.tree, view.node, view.children.length, PAGE).catch(noteProblem);
+  if (!answer) return;
   const first = view.children.length;
   view.children = [...view.children, ...answer.children];
   draw();
@@ -75,10 +81,14 @@ async function more() {
 async function findText() {
   const text = cleaned(current().text);
   if (view.text === text && view.paths) return;
-  Object.assign(view, { text, paths: null });
+  Object.assign(view, { text, paths: null, problem: null });
   if (text.trim() === "") return;
-  const { paths } = await ask("v1/tree/path", { body: { text, model: view.model } });
-  if (view.text === text) view.paths = paths;
+  try {
+    const { paths } = await ask("v1/tree/path", { body: { text, model: view.model }, onWait: () => {} });
+    if (view.text === text) view.paths = paths;
+  } catch (error) {
+    if (view.text === text) Object.assign(view, { problem: error.message, text: null });
+  }
 }
 
 // Where the text went
@@ -93,9 +103,9 @@ function scoreOf(level, node) {
 
 function drawText() {
   const path = textPath();
-  show(byId("went"), Boolean(path) || current().text.trim() === "");
+  show(byId("went"), Boolean(path || view.problem) || current().text.trim() === "");
   if (!path) {
-    byId("went-note").textContent = "Type a text on the page Tag, then come back: the groups that the search kept for it are marked here.";
+    byId("went-note").textContent = view.problem ?? "Type a text on the page Tag, then come back: the groups that the search kept for it are marked here.";
     byId("went-levels").replaceChildren();
     return;
   }
@@ -171,12 +181,24 @@ const sizeOf = (node) => node.n_texts ?? node.n_labels;
 
 function drawIcicle(answer, from) {
   const whole = make("div", { class: "whole small muted" }, numbers(answer.node));
-  const total = view.children.reduce((sum, child) => sum + sizeOf(child), 0) || 1;
-  const cells = view.children.map((child) => cell(child, sizeOf(child) / total));
-  const lane = make("div", { class: "lane", onkeydown: moveInLane }, ...cells);
+  const drawn = view.children.slice(0, PAGE);
+  const total = sizeOf(answer.node) || drawn.length || 1;
+  const cells = drawn.map((child) => cell(child, sizeOf(child) / total));
+  const rest = restCell(answer.node, drawn, total);
+  const lane = make("div", { class: "lane", onkeydown: moveInLane }, ...cells, rest);
   if (cells.length) cells[0].tabIndex = 0;
   byId("icicle").replaceChildren(whole, lane);
   lane.classList.add(from && from.level > answer.node.level ? "out" : "in");
+}
+
+// Return a cell for all children that are not drawn one by one, if there are any.
+function restCell(node, drawn, total) {
+  const n = node.n_children - drawn.length;
+  if (n <= 0) return null;
+  const left = sizeOf(node) - drawn.reduce((sum, child) => sum + sizeOf(child), 0);
+  const rest = make("div", { class: "cell rest-cell", title: plural(n, "smaller group") }, "…");
+  rest.style.setProperty("--grow", String(Math.max(left / total, SMALLEST)));
+  return rest;
 }
 
 function cell(child, part) {
@@ -265,7 +287,7 @@ function rove(target) {
 }
 
 function moveInLane(event) {
-  const cells = [...event.currentTarget.children];
+  const cells = [...event.currentTarget.querySelectorAll("button")];
   const at = cells.indexOf(event.target.closest(".cell"));
   const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: cells.length - 1 }[event.key];
   if (to !== undefined && cells[to]) rove(cells[to]);
@@ -280,7 +302,7 @@ export async function showTree() {
   if (!state.models.length) return;
   if (view.model === null) view.model = state.chosen[0];
   const node = view.node;
-  await Promise.all([zoom(node, { focus: null }), findText().catch((error) => (byId("went-note").textContent = error.message))]);
+  await Promise.all([zoom(node, { focus: null }), findText()]);
   if (view.answer?.trees.length) draw();
 }
 
