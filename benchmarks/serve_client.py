@@ -1,6 +1,6 @@
 """A bounded load generator for a server on this machine: raw HTTP/1.1 over kept connections, in a process of its own.
 
-    echo '{"url": …}' | python -m benchmarks.serve_client
+    echo '{"port": …}' | python -m benchmarks.serve_client
 
 reads a job as JSON and prints what happened as JSON. A job has ``port``, ``path``, ``bodies`` (JSON texts), and either
 ``connections`` that each send the next request when the last one was answered, or a ``rate`` of requests per second;
@@ -37,6 +37,7 @@ class Load:
         self.finished_at: list[float] = []
         self.gave_up = False
         self.connections: set[Connection] = set()
+        self.reconnecting: set[asyncio.Task[None]] = set()
         self.idle: list[Connection] = []
 
     async def run(self) -> dict[str, Any]:
@@ -89,8 +90,12 @@ class Load:
 
     def reconnect(self) -> None:
         """Open another connection and go on with it."""
-        task = asyncio.ensure_future(self.connect())
-        task.add_done_callback(lambda done: done.result() and done.result().next_or_rest())
+        self.reconnecting.add(task := asyncio.ensure_future(self._go_on()))
+        task.add_done_callback(self.reconnecting.discard)
+
+    async def _go_on(self) -> None:
+        if (connection := await self.connect()) is not None:
+            connection.next_or_rest()
 
     def result(self) -> dict[str, Any]:
         """Return all counts in plain values."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import time
+from collections.abc import Callable, Sized
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -17,9 +20,13 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from umpteen.config.serving import ServeConfig
+from umpteen.errors import UmpteenError
 from umpteen.serve.problems import Problem
 from umpteen.serve.service import Service
 
+_BACKLOG = 2048  # connections that wait to be accepted
+_TURN = 0.001  # seconds in which other workers may accept, after one that has connections accepted another
+_NO_FILES = 1.0  # seconds until the next try to accept, if there are too many open files
 _LOOKS = 0.02  # seconds between looks at the connections that are left
 
 
@@ -84,10 +91,67 @@ def is_idle(connection: Any) -> bool:
     return connection.cycle is None or connection.cycle.response_complete
 
 
+class Acceptor:
+    """Accept connections of a socket, which several processes may share.
+
+    A process that has connections leaves the next one to others for a moment. Without that, the first process that
+    wakes up would take a whole crowd.
+    """
+
+    def __init__(
+        self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], connections: Sized, is_shared: bool
+    ):
+        self._sock, self._protocol, self._connections, self._is_shared = sock, protocol, connections, is_shared
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+        sock.setblocking(False)
+
+    def start(self) -> None:
+        """Accept from now on."""
+        if not self._is_over:
+            self._loop.add_reader(self._sock.fileno(), self._ready)
+
+    def _ready(self) -> None:
+        try:
+            accepted, _ = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another process was faster
+        except OSError:
+            self._pause(_NO_FILES)
+            return
+        self._take(accepted)
+        if self._is_shared and self._connections:
+            self._pause(_TURN)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(seconds, self.start)
+
+    def _take(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        self._tasks.add(task := self._loop.create_task(self._connect(accepted)))
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        await self._loop.connect_accepted_socket(self._protocol, accepted)
+
+    async def stop(self) -> None:
+        """Take the connections that were made already, and stop to listen."""
+        self._is_over = True
+        self._loop.remove_reader(self._sock.fileno())
+        with suppress(OSError):  # none is left
+            while True:
+                self._take(self._sock.accept()[0])
+        self._sock.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
 class DrainingServer(uvicorn.Server):
     """A server that finishes what clients have asked before it stops."""
 
-    def __init__(self, app: Any, settings: ServeConfig):
+    def __init__(self, app: Any, settings: ServeConfig, *, is_shared: bool = False):
         config = uvicorn.Config(
             app, http=timed_protocol(settings.body_timeout), ws="none", lifespan="on", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]
@@ -95,7 +159,8 @@ class DrainingServer(uvicorn.Server):
         )  # fmt: skip
         super().__init__(config)
         self._service: Service = app.state.service
-        self._settings = settings
+        self._settings, self._is_shared = settings, is_shared
+        self._acceptors: list[Acceptor] = []
         self.failure: BaseException | None = None
         app.state.stop = self.stop
 
@@ -108,31 +173,29 @@ class DrainingServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the models, then accept connections. Takes the place of uvicorn's, whose workers do not take turns."""
+        if os.name != "posix":  # sockets cannot be watched by its event loop, and there is one process
+            await super().startup(sockets)
+            return
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.stop(self.failure or UmpteenError("the application cannot be started"))
+        connections = self.server_state.connections
+        self._acceptors = [Acceptor(sock, self._protocol, connections, self._is_shared) for sock in sockets or []]
+        for acceptor in self._acceptors:
+            acceptor.start()
+        self.servers, self.started = [], True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what was asked, then stop."""
         self._service.is_draining = True
         self._service.log.event("draining", connections=len(self.server_state.connections))
-        await self._accept_rest(sockets or [])
+        for acceptor in self._acceptors:
+            await acceptor.stop()
         await self._drain()
         await super().shutdown(sockets)
         self._service.log.event("stopped")
-
-    async def _accept_rest(self, sockets: list[socket.socket]) -> None:
-        """Stop to listen, and take the connections that were made before."""
-        loop = asyncio.get_running_loop()
-        copies = [sock.dup() for sock in sockets]
-        for server in self.servers:
-            server.close()
-        for copy in copies:
-            with copy:
-                copy.setblocking(False)
-                while True:
-                    try:
-                        accepted, _ = copy.accept()
-                    except OSError:  # none is left
-                        break
-                    accepted.setblocking(False)
-                    await loop.connect_accepted_socket(self._protocol, accepted)
 
     def _protocol(self) -> asyncio.Protocol:
         config: Any = self.config
@@ -160,7 +223,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         if hasattr(socket, "SO_REUSEADDR"):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(2048)
+        sock.listen(_BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -26,7 +26,7 @@ from umpteen.serve.logs import Log
 def serve_here(
     sock: socket.socket, models: Mapping[str, Path], settings: ServeConfig, api_key: str | None, *,
     tell_ready: Any = None, tell_others: Any = None, log: Log | None = None, stop_with: Any = None,
-    loads_first: bool = False,
+    loads_first: bool = False, is_shared: bool = False,
 ) -> None:  # fmt: skip
     """Serve on a socket until a signal comes; raise what kept a model from being opened.
 
@@ -35,7 +35,7 @@ def serve_here(
     sys.setswitchinterval(0.001)  # the event loop and the thread of predictions take turns more often
     app = create_app(models, settings, api_key=api_key, log=log)
     app.state.tell_ready, app.state.tell_others, app.state.loads_first = tell_ready, tell_others, loads_first
-    server = DrainingServer(app, settings)
+    server = DrainingServer(app, settings, is_shared=is_shared)
     if stop_with is not None:
         stop_with(server.stop)
     app.state.reloads_on_hangup = threading.current_thread() is threading.main_thread()
@@ -74,7 +74,7 @@ def main() -> None:
             sock, models, from_dict(ServeConfig, job["settings"]), job["api_key"], tell_ready=tell_ready,
             tell_others=lambda: os.kill(parent, signal.SIGHUP) if os.getppid() == parent else None,
             log=Log(facts={"worker": job["number"], "pid": os.getpid()}), stop_with=stop_with,
-            loads_first=job["loads_first"],
+            loads_first=job["loads_first"], is_shared=True,
         )  # fmt: skip
     except Exception:  # is in the log
         sys.exit(1)
