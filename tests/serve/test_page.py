@@ -48,12 +48,14 @@ def models() -> dict[str, Any]:
     words = umpteen.XRLinear(seed=1, threads=1, tree=tree, store={"examples": 50})
     words.fit(texts, labels, label_names=data.labels).calibrate(list(data.texts[400:700]), data.Y[400:700])
     strange_texts = ["play chess", "write games", "read a file", "a graphical program"] * 3
+    flat = umpteen.DiSMEC(seed=1, threads=1).fit(texts[:100], labels[:100], label_names=data.labels)
     return {
         "words": words,
-        "flat": umpteen.DiSMEC(seed=1, threads=1).fit(texts[:100], labels[:100], label_names=data.labels),
+        "flat": flat,
         "strange": umpteen.XRLinear(threads=1, tree={"leaf_size": 2}).fit(
             strange_texts, [[one] for one in STRANGE] * 3
         ),
+        "both": umpteen.Ensemble([flat, words]),
     }
 
 
@@ -203,6 +205,15 @@ def test_the_threshold_filters_without_a_request(open_page: Open, models: dict[s
     page.click("#threshold-reset")
     assert len(names(page)) == int((probabilities >= own).sum())
     assert requests == []
+
+
+def test_where_no_label_reaches_the_threshold_the_best_are_offered(open_page: Open, models: dict[str, Any]) -> None:
+    page = tagged(open_page())
+    slide(page, 1)
+    assert names(page) == []
+    page.click("text=Show the best ones")
+    assert names(page)[:5] == models["words"].topk([TEXT], k=5).names[0]
+    assert page.evaluate("document.activeElement.className") == "label"
 
 
 def test_a_changed_text_loses_its_labels(open_page: Open) -> None:
@@ -360,6 +371,27 @@ def test_models_are_compared_side_by_side(open_page: Open, models: dict[str, Any
     assert page.locator(".column").count() == 1
     page.locator("#model-choices input >> nth=1").click()  # one model stays
     assert page.is_checked("#model-choices input >> nth=1")
+
+
+def test_an_ensemble_is_explained_by_each_of_its_models(open_page: Open, models: dict[str, Any]) -> None:
+    page = open_page()
+    page.wait_for_selector("#columns .empty")
+    page.check("#model-choices input >> nth=3")
+    page.uncheck("#model-choices input >> nth=0")
+    slide(page, 0)
+    explained(tagged(page))
+    found = models["both"].explain(TEXT, names(page)[0])
+    page.wait_for_selector("#why .path button")
+    headings = page.locator("#why h3").all_inner_texts()
+    paths = [f"Path of the search: model {i}: the tree" for i in (1, 2)]
+    assert headings == ["Words", *paths, f"Parts of the {found.scale}"]
+    assert page.locator("#why .path >> nth=0 >> .step").count() == 1
+    assert page.locator("#why .path >> nth=1 >> .step").count() == len(found.models[1].paths[0].steps)
+    page.click("#to-tree")
+    page.wait_for_selector("#tree-model:has(option[selected])", state="attached")
+    page.select_option("#tree-model", "both")
+    page.wait_for_selector("#went-levels li")
+    assert page.locator("#tree-part-choice").is_hidden()  # one of the two has a tree
 
 
 # The tree

@@ -18,7 +18,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Return a text with control characters made visible: \x1b, ₂028.
+// Return a text with control characters made visible, such as \x1b.
 export function visible(text) {
   return String(text).replace(UNSAFE, (char) => {
     const code = char.codePointAt(0).toString(16);

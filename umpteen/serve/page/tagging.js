@@ -6,6 +6,7 @@ import { chosenModels, current, state, suggested, valueOf } from "./state.js";
 import { closeExplanation, explain, leaveExplanation } from "./why.js";
 
 const MOST_LABELS = 50; // that are asked for, so that the slider has something to show
+const FIRST = 5; // labels that are shown if none reaches the threshold and the reader asks for them
 const AT_ONCE = 8; // texts of a request
 // What the server refuses in a text: control characters and halves of surrogate pairs
 const CONTROL = /[\u0000-\u0008\u000e-\u001f\u007f]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
@@ -130,8 +131,19 @@ function labels(model, hits) {
   const list = make("ol", { class: "labels", "aria-label": `Labels by ${model.id}`, onkeydown: moveInList }, ...items);
   const rest = hits.length - kept.length;
   const note = rest ? `${plural(rest, "more label")} below the threshold` : "";
-  const parts = kept.length ? [list] : [make("p", { class: "muted empty" }, "No label reaches the threshold.")];
+  const parts = kept.length ? [list] : [nothing(hits)];
   return note ? [...parts, make("p", { class: "muted rest" }, note)] : parts;
+}
+
+// Say that no label is shown, and offer to lower the threshold to the first ones.
+function nothing(hits) {
+  const lower = () => {
+    state.threshold = Math.max(0, Math.floor(100 * valueOf(hits[Math.min(FIRST, hits.length) - 1])) / 100);
+    showColumns();
+    document.querySelector("button.label")?.focus();
+  };
+  const button = make("button", { type: "button", class: "link", onclick: lower }, "Show the best ones");
+  return make("p", { class: "muted empty" }, "No label reaches the threshold. ", hits.length ? button : null);
 }
 
 function labelButton(model, hit) {
