@@ -3,6 +3,8 @@
 // Control characters, and marks that change the direction of the text around them
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
+const BRIEF = 80; // characters of a name in a heading or a sentence
+
 export const byId = (id) => document.getElementById(id);
 
 // Return an element with attributes and children; a property that begins with "on" is a listener.
@@ -30,6 +32,13 @@ export function visible(text) {
 export function name(text, className = "name") {
   const shown = visible(text);
   return make("bdi", { class: className, title: shown.length > 60 ? shown.slice(0, 1000) : null }, shown);
+}
+
+// Return a name for a place where it must not take several lines.
+export function briefName(text) {
+  const characters = Array.from(visible(text));
+  const shown = characters.length > BRIEF ? `${characters.slice(0, BRIEF - 1).join("")}…` : characters.join("");
+  return make("bdi", { class: "brief", title: characters.length > BRIEF ? characters.slice(0, 1000).join("") : null }, shown);
 }
 
 // Return a bar that is filled to a fraction between 0 and 1.

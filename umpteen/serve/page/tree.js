@@ -1,7 +1,7 @@
 // The tree explorer: one node at a time, its children by their number of texts, and where the current text went.
 
 import { ask } from "./api.js";
-import { announce, bar, byId, count, make, name, plural, short, show } from "./dom.js";
+import { announce, bar, briefName, byId, count, make, name, plural, short, show } from "./dom.js";
 import { current, state } from "./state.js";
 import { cleaned } from "./tagging.js";
 import { explain } from "./why.js";
@@ -166,9 +166,9 @@ function drawChoices(answer) {
 
 function drawCrumbs(answer) {
   const above = answer.ancestors.map((node) =>
-    make("li", {}, make("button", { type: "button", class: "link", onclick: () => zoom(node, { from: answer.node }) }, name(node.name))),
+    make("li", {}, make("button", { type: "button", class: "link", onclick: () => zoom(node, { from: answer.node }) }, briefName(node.name))),
   );
-  const here = make("li", {}, make("span", { "aria-current": "location", tabindex: "-1", id: "crumb-here" }, name(answer.node.name)));
+  const here = make("li", {}, make("span", { "aria-current": "location", tabindex: "-1", id: "crumb-here" }, briefName(answer.node.name)));
   byId("crumbs").replaceChildren(...above, here);
 }
 
@@ -249,7 +249,7 @@ function row(child) {
   return make("li", {}, button);
 }
 
-const examples = (names) => names.flatMap((one, i) => (i ? [" · ", name(one)] : [name(one)]));
+const examples = (names) => names.flatMap((one, i) => (i ? [" · ", briefName(one)] : [briefName(one)]));
 
 // Zooming
 

@@ -1,7 +1,7 @@
 // Explain a label: words highlighted in the text, and a panel with the words, the path of the search and the parts.
 
 import { ask } from "./api.js";
-import { announce, bar, byId, make, name, plural, short, show, visible } from "./dom.js";
+import { announce, bar, briefName, byId, make, name, plural, short, show, visible } from "./dom.js";
 import { current, state } from "./state.js";
 import { cleaned, markExplained } from "./tagging.js";
 import { nodeNames, openNode } from "./tree.js";
@@ -70,7 +70,7 @@ function highlight(found) {
   const read = byId("read");
   read.replaceChildren(...highlighted(found));
   read.style.setProperty("--height", `${byId("text").offsetHeight || read.offsetHeight}px`);
-  byId("legend-label").replaceChildren(`the label `, name(found.label));
+  byId("legend-label").replaceChildren("the label ", briefName(found.label));
   show(byId("text"), false);
   for (const id of ["read", "legend", "edit"]) show(byId(id), true);
   read.scrollTop = 0;
@@ -101,7 +101,7 @@ const signed = (value) => `${value > 0 ? "+" : "−"}${short(Math.abs(value))}`;
 // Panel
 
 function head(title, label) {
-  const heading = make("h2", { id: "why-title", tabindex: "-1" }, title, name(label), "?");
+  const heading = make("h2", { id: "why-title", tabindex: "-1" }, title, briefName(label), "?");
   const close = make("button", { type: "button", class: "quiet", id: "why-close", onclick: leaveExplanation }, "Close");
   return make("div", { class: "card-head" }, heading, close);
 }
@@ -196,7 +196,7 @@ function onePath(path, part, found, model, number) {
       steps.slice(0, -1).forEach(({ step, title }, i) => {
         if (!names[i]) return;
         const open = () => openNode(model, part, step.level, step.node);
-        title.replaceChildren(make("button", { type: "button", class: "link", onclick: open }, name(names[i])));
+        title.replaceChildren(make("button", { type: "button", class: "link", onclick: open }, briefName(names[i])));
       });
     });
   }
