@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,15 +56,19 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def url(data: Path) -> Iterator[str]:
-    """A server of a model that the command has trained on the corpus."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "300"}
-    train = ["train", str(data / "documents.tsv"), "--vocab", str(data / "animals.tsv"), "-o", str(data / "animals")]
-    done = subprocess.run([sys.executable, "-m", "umpteen", *train], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    command = [sys.executable, "-m", "umpteen", "serve", str(data / "animals"), "--port", "0"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
+def umpteen(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "umpteen", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a model and yield the address."""
+    command = umpteen("serve", str(folder), "--port", "0")
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as server:
         try:
             found = None
             for line in server.stderr:  # type: ignore[union-attr]
@@ -75,11 +81,21 @@ def url(data: Path) -> Iterator[str]:
             server.send_signal(signal.SIGTERM)
 
 
+@pytest.fixture
+def url(data: Path) -> Iterator[str]:
+    """A server of a model that the command has trained on the corpus."""
+    train = ["train", str(data / "documents.tsv"), "--vocab", str(data / "animals.tsv"), "-o", str(data / "animals")]
+    done = subprocess.run(umpteen(*train), env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with served(data / "animals") as address:
+        yield address
+
+
 def annif(folder: Path, *arguments: str, text: str = "") -> str:
     """Run Annif in a folder."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [ANNIF, *arguments], cwd=folder, input=text, env=environment, capture_output=True, text=True, timeout=300
+        [ANNIF, *arguments], cwd=folder, input=text, env=own, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -102,3 +118,29 @@ def test_annif_suggests_through_our_server(data: Path, url: str) -> None:
     scores = annif(data, "eval", "ours", "documents.tsv", "--metric", "Precision@1", "--metrics-file", "metrics.json")
     assert "Precision@1" in scores
     assert json.loads((data / "metrics.json").read_text())["Precision@1"] == 1.0
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "annif.md").read_text(encoding="utf-8")
+    first, *others = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert first.endswith("umpteen serve animals\n")
+    assert len(others) == 2
+    shell(tmp_path, first.replace("umpteen serve animals\n", ""))
+    with served(tmp_path / "animals") as address:
+        output = [shell(tmp_path, block.replace("http://127.0.0.1:8000", address)) for block in others]
+    assert "<http://example.org/cats>\tcats\t" in output[0]
+    assert "Precision@1" in output[0]
+    assert '"results"' in output[1]
+    assert '"error"' not in output[1]
+
+
+def shell(folder: Path, script: str) -> str:
+    """Run commands of a page as a user would."""
+    ours = f'umpteen() {{ PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} -m umpteen "$@"; }}\n'
+    ours += f'annif() {{ {shlex.quote(ANNIF)} "$@"; }}\nset -e\n'
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        ["bash", "-c", ours + script], cwd=folder, env=own, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

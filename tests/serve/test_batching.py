@@ -118,6 +118,25 @@ def test_only_the_guilty_job_fails() -> None:
     asyncio.run(run())
 
 
+def test_a_panic_does_not_end_the_thread() -> None:
+    class Panic(BaseException):
+        """What a library written in Rust raises."""
+
+    def panic(jobs: Sequence[Job]) -> list[Any]:
+        if jobs[0].content == "bad":
+            raise Panic
+        return [job.content for job in jobs]
+
+    async def run() -> None:
+        queue = batcher(panic)
+        with pytest.raises(RuntimeError, match="Panic"):
+            await queue.submit(job("bad"))
+        assert await queue.submit(job("good")) == "good"
+        queue.close()
+
+    asyncio.run(run())
+
+
 def test_a_job_that_was_given_up_is_not_run() -> None:
     async def run() -> None:
         slow = Slow()

@@ -127,9 +127,9 @@ class Batcher:
         """Run a batch; if it fails, its jobs one by one, so that only the guilty one fails."""
         try:
             return self._run(batch)
-        except Exception as error:
+        except BaseException as error:  # tokenizers raise some that are no Exception; the thread must go on
             if len(batch) == 1:
-                return [error]
+                return [error if isinstance(error, Exception) else RuntimeError(type(error).__name__)]
             return [self._results([job])[0] for job in batch]
 
     def _finish(self, batch: list[Job], results: list[Any]) -> None:
