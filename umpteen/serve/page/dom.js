@@ -38,7 +38,8 @@ export function name(text, className = "name") {
 export function briefName(text) {
   const characters = Array.from(visible(text));
   const shown = characters.length > BRIEF ? `${characters.slice(0, BRIEF - 1).join("")}…` : characters.join("");
-  return make("bdi", { class: "brief", title: characters.length > BRIEF ? characters.slice(0, 1000).join("") : null }, shown);
+  const title = characters.length > BRIEF ? characters.slice(0, 1000).join("") : null;
+  return make("bdi", { class: "brief", title }, shown);
 }
 
 // Return a bar that is filled to a fraction between 0 and 1.

@@ -21,7 +21,8 @@ async function loadModels() {
     showView();
   } catch (error) {
     const again = make("button", { type: "button", onclick: loadModels }, "Try again");
-    byId("columns").replaceChildren(make("div", { class: "problem", role: "alert" }, make("p", {}, error.message), again));
+    const problem = make("div", { class: "problem", role: "alert" }, make("p", {}, error.message), again);
+    byId("columns").replaceChildren(problem);
   }
 }
 

@@ -28,18 +28,20 @@ async function search() {
     open(answer.labels, model);
   } catch (error) {
     if (error.name === "AbortError") return;
-    list([make("li", { class: "muted", role: "option", "aria-disabled": "true" }, error.message)]);
+    list([note(error.message)]);
   }
 }
+
+const note = (text) => make("li", { class: "muted", role: "option", "aria-disabled": "true" }, text);
 
 function open(labels, model) {
   found = labels.map((label) => ({ ...label, model: model.id }));
   at = -1;
-  const options = found.map((label, i) =>
-    make("li", { role: "option", id: `found-${i}`, "aria-selected": "false", onmousedown: (event) => choose(i, event) }, name(label.name)),
-  );
-  const nothing = make("li", { class: "muted", role: "option", "aria-disabled": "true" }, "No label has this in its name.");
-  list(options.length ? options : [nothing]);
+  const options = found.map((label, i) => {
+    const onmousedown = (event) => choose(i, event);
+    return make("li", { role: "option", id: `found-${i}`, "aria-selected": "false", onmousedown }, name(label.name));
+  });
+  list(options.length ? options : [note("No label has this in its name.")]);
   announce(options.length ? `${plural(options.length, "label")} found` : "No label found");
 }
 

@@ -9,7 +9,7 @@ const MOST_LABELS = 50; // that are asked for, so that the slider has something 
 const FIRST = 5; // labels that are shown if none reaches the threshold and the reader asks for them
 const AT_ONCE = 8; // texts of a request
 // What the server refuses in a text: control characters and halves of surrogate pairs
-const CONTROL = /[\u0000-\u0008\u000e-\u001f\u007f]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+const CONTROL = /[\u0000-\u0008\u000e-\u001f\u007f]|\p{Surrogate}/gu;
 
 let running = null; // the controller of the requests under way
 
@@ -35,8 +35,8 @@ export async function tag() {
 // Tag texts that a newly chosen model has not seen.
 export function tagMissing() {
   const isTagged = state.texts.some((one) => one.found.size > 0);
-  const isMissing = chosenModels().some((model) => state.texts.some((one) => one.text.trim() && !one.found.has(model.id)));
-  if (isTagged && isMissing) tag();
+  const isMissing = (model) => state.texts.some((one) => one.text.trim() && !one.found.has(model.id));
+  if (isTagged && chosenModels().some(isMissing)) tag();
   else showColumns();
 }
 
@@ -53,7 +53,8 @@ async function tagBy(model, texts, signal) {
     const some = texts.slice(first, first + step);
     const found = await predictions(model, some, signal);
     if (found === null) return;
-    some.forEach((one, i) => one.found.set(model.id, Array.isArray(found) ? { status: "done", hits: found[i] } : found));
+    const result = (i) => (Array.isArray(found) ? { status: "done", hits: found[i] } : found);
+    some.forEach((one, i) => one.found.set(model.id, result(i)));
     showColumns();
   }
 }
@@ -105,8 +106,8 @@ function column(model, hasTitle) {
 const facts = (model) => `${model.recipe}, ${plural(model.labels, "label")}`;
 
 function empty(model, hasTitle) {
-  const text = hasTitle ? "Not tagged yet." : `Labels appear here: the best of ${count(model.labels)}, by ${model.recipe}.`;
-  return make("p", { class: "muted empty" }, text);
+  const promise = `Labels appear here: the best of ${count(model.labels)}, by ${model.recipe}.`;
+  return make("p", { class: "muted empty" }, hasTitle ? "Not tagged yet." : promise);
 }
 
 function waiting(found) {

@@ -1,7 +1,7 @@
 // The tree explorer: one node at a time, its children by their number of texts, and where the current text went.
 
 import { ask } from "./api.js";
-import { announce, bar, briefName, byId, count, make, name, plural, short, show } from "./dom.js";
+import { announce, bar, briefName, byId, count, make, name, plural, short, show, visible } from "./dom.js";
 import { current, state } from "./state.js";
 import { cleaned } from "./tagging.js";
 import { explain } from "./why.js";
@@ -10,6 +10,8 @@ const PAGE = 60; // children that are listed at a time, and cells that are drawn
 const SMALLEST = 0.012; // part of the width that a cell has at least
 
 const ROOT = { level: 0, node: 0 };
+const NO_TEXT =
+  "Type a text on the page Tag, then come back: the groups that the search kept for it are marked here.";
 
 // paths: where the text went, by tree
 const view = { model: null, tree: 1, node: ROOT, answer: null, children: [], paths: null, text: null, problem: null };
@@ -105,7 +107,7 @@ function drawText() {
   const path = textPath();
   show(byId("went"), Boolean(path || view.problem) || current().text.trim() === "");
   if (!path) {
-    byId("went-note").textContent = view.problem ?? "Type a text on the page Tag, then come back: the groups that the search kept for it are marked here.";
+    byId("went-note").textContent = view.problem ?? NO_TEXT;
     byId("went-levels").replaceChildren();
     return;
   }
@@ -165,11 +167,13 @@ function drawChoices(answer) {
 }
 
 function drawCrumbs(answer) {
-  const above = answer.ancestors.map((node) =>
-    make("li", {}, make("button", { type: "button", class: "link", onclick: () => zoom(node, { from: answer.node }) }, briefName(node.name))),
-  );
-  const here = make("li", {}, make("span", { "aria-current": "location", tabindex: "-1", id: "crumb-here" }, briefName(answer.node.name)));
-  byId("crumbs").replaceChildren(...above, here);
+  const above = answer.ancestors.map((node) => {
+    const onclick = () => zoom(node, { from: answer.node });
+    return make("li", {}, make("button", { type: "button", class: "link", onclick }, briefName(node.name)));
+  });
+  const attributes = { "aria-current": "location", tabindex: "-1", id: "crumb-here" };
+  const here = make("span", attributes, briefName(answer.node.name));
+  byId("crumbs").replaceChildren(...above, make("li", {}, here));
 }
 
 const numbers = (node) => {
@@ -204,20 +208,21 @@ function restCell(node, drawn, total) {
 function cell(child, part) {
   const score = scoreOf(child.level, child.node);
   const isLabel = child.key !== null;
-  const inside = isLabel ? [] : [make("span", { class: "grains", "aria-hidden": "true" }, ...child.parts.map((one) => grain(child, one)))];
+  const grains = isLabel ? [] : child.parts.map((one) => grain(child, one));
+  const kept = score === null ? "" : `, kept for the text with score ${short(score)}`;
   const button = make(
     "button",
     {
       type: "button",
       class: score === null ? "cell" : "cell kept",
       tabindex: "-1",
-      title: `${child.name}`.length > 12 ? `${child.name}`.slice(0, 300) : null,
-      "aria-label": `${child.name}, ${numbers(child)}${score === null ? "" : `, kept for the text with score ${short(score)}`}`,
+      title: visible(child.name).slice(0, 300),
+      "aria-label": `${visible(child.name)}, ${numbers(child)}${kept}`,
       "data-node": child.node,
       onclick: () => openChild(child),
     },
     make("span", { class: "cell-text" }, name(child.name)),
-    ...inside,
+    isLabel ? null : make("span", { class: "grains", "aria-hidden": "true" }, ...grains),
   );
   button.style.setProperty("--grow", String(Math.max(part, SMALLEST)));
   button.style.setProperty("--score", String(score ?? 0));

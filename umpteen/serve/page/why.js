@@ -108,7 +108,8 @@ function head(title, label) {
 
 function waitingPanel(label) {
   const why = byId("why");
-  why.replaceChildren(head("Why ", label), make("p", { class: "muted", id: "why-wait" }, "Looking at the words …"));
+  const line = make("p", { class: "muted", id: "why-wait" }, "Looking at the words …");
+  why.replaceChildren(head("Why ", label), line);
   why.setAttribute("aria-busy", "true");
   show(why, true);
 }
@@ -154,7 +155,9 @@ function words(found) {
     sums.set(key, (sums.get(key) ?? 0) + word.contribution);
   }
   const ranked = [...sums].filter(([, value]) => value !== 0).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-  if (ranked.length === 0) return section("Words", make("p", { class: "muted" }, "No word of the text speaks for it or against it."));
+  if (ranked.length === 0) {
+    return section("Words", make("p", { class: "muted" }, "No word of the text speaks for it or against it."));
+  }
   const most = Math.abs(ranked[0][1]);
   const items = ranked.slice(0, MOST_WORDS).map(([word, value]) =>
     make(
@@ -165,7 +168,8 @@ function words(found) {
       make("span", { class: "number muted" }, signed(value)),
     ),
   );
-  return section("Words", make("ul", { class: "words" }, ...items), make("p", { class: "muted small" }, meaning(found.word_scale)));
+  const scale = make("p", { class: "muted small" }, meaning(found.word_scale));
+  return section("Words", make("ul", { class: "words" }, ...items), scale);
 }
 
 function meaning(scale) {
@@ -187,7 +191,8 @@ function onePath(path, part, found, model, number) {
   const steps = path.steps.map((step) => {
     const isLabel = step === last;
     const title = make("span", { class: "step-name" }, isLabel ? name(found.label) : `Group ${step.node}`);
-    return { step, title, element: make("li", { class: stepClass(step, isLabel) }, title, ...stepFacts(step, isLabel)) };
+    const element = make("li", { class: stepClass(step, isLabel) }, title, ...stepFacts(step, isLabel));
+    return { step, title, element };
   });
   const list = make("ol", { class: "path" }, ...steps.map((one) => one.element));
   if (path.steps.length > 1) {
@@ -222,16 +227,18 @@ function placeOf(step, isLabel) {
   if (step.rank === null) return "The search did not come here.";
   if (isLabel) return `Rank ${step.rank} among the labels that were scored.`;
   const verdict = step.rank <= step.n_kept ? "kept" : "not kept";
-  return `Level ${step.level}, rank ${step.rank}: ${verdict}. The search keeps ${step.n_kept}, down to ${short(step.last_kept_score)}.`;
+  const last = short(step.last_kept_score);
+  return `Level ${step.level}, rank ${step.rank}: ${verdict}. The search keeps ${step.n_kept}, down to ${last}.`;
 }
 
 // Parts and examples
 
 function parts(found) {
   if (found.parts.length < 2) return [];
-  const items = found.parts.map((part) =>
-    make("li", {}, name(part.name), bar(part.fraction), make("span", { class: "number muted" }, signed(part.contribution))),
-  );
+  const items = found.parts.map((part) => {
+    const number = make("span", { class: "number muted" }, signed(part.contribution));
+    return make("li", {}, name(part.name), bar(part.fraction), number);
+  });
   return section(`Parts of the ${found.scale}`, make("ul", { class: "words" }, ...items));
 }
 
