@@ -121,18 +121,28 @@ def test_long_names_are_shortened_in_groups_only() -> None:
     n_middle=st.sampled_from([4, 300]),  # the second is stored in runs
     weights=st.sampled_from(["int8", "float16", "float32"]),
     n_terms=st.sampled_from([5, N_FEATURES]),
+    at_once=st.sampled_from([1, 7, 1 << 20]),
 )
-def test_largest_weights_are_those_of_the_nodes(seed: int, n_middle: int, weights: str, n_terms: int) -> None:
+def test_largest_weights_are_those_of_the_nodes(
+    seed: int, n_middle: int, weights: str, n_terms: int, at_once: int
+) -> None:
     rng = np.random.default_rng(seed)
     middle = rng.integers(0, n_middle, 400)
     middle[0] = n_middle - 1
     tree = LabelTree.from_parents(middle, rng.permutation(np.arange(n_middle) % 3))
     head = random_head(rng, tree, weights)
     every = np.arange(n_terms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("umpteen.linear.trace._AT_ONCE", at_once)
+        check_largest_weights(head, rng, every)
+
+
+def check_largest_weights(head: LinearTree, rng: np.random.Generator, every: np.ndarray) -> None:
+    tree = head.tree
     for level in range(tree.n_levels):
         parent = int(rng.integers(len(tree.starts[level]) - 1))
         first, last = tree.starts[level][parent : parent + 2]
-        found = largest_weights(head, level, parent, 3, n_terms)
+        found = largest_weights(head, level, parent, 3, len(every))
         assert len(found) == last - first
         for node, features in zip(range(first, last), found, strict=True):
             of_node = node_weights(head, level, node, every)

@@ -16,6 +16,7 @@ from umpteen.linear.search import LinearTree, Triplet
 from umpteen.tree.trace import Kept, Place
 
 _IDENTITY = POSTS.index("identity")
+_AT_ONCE = 1 << 20  # weights, or runs of them, that are looked at together
 
 
 @dataclass(frozen=True)
@@ -88,39 +89,48 @@ def _levels(head: LinearTree, triplet: Triplet, k: int) -> Iterator[tuple[np.nda
 def largest_weights(head: LinearTree, level: int, parent: int, n: int, n_features: int) -> list[np.ndarray]:
     """Return the features with the n largest positive weights, the largest first, for each child of a parent.
 
-    Only the first ``n_features`` features count. All of their weights at the level are looked at, or all runs where
-    the level is stored in runs.
+    Only the first ``n_features`` features count. All weights of the level are looked at, or all runs where the level is
+    stored in runs, a block at a time.
     """
     arrays, (first, last) = head.arrays, map(int, head.tree.starts[level][parent : parent + 2])
-    at = _entries_of(head, level, parent, n_features)
-    codes = arrays["codes"][at]
-    weights = codes if codes.dtype.kind == "f" else arrays["table"][codes]
-    order = np.argsort(-weights.astype(np.float32), kind="stable")
-    at = at[order[weights[order] > 0]]
-    children = arrays["local"][at].astype(np.int64)
-    if arrays["meta"][level, lazy.score.WHOLE] == 1:
-        children -= first
-    by_child = np.argsort(children, kind="stable")  # those of a child stay in the order of their weights
-    ends = np.cumsum(np.bincount(children, minlength=last - first))
-    best = [at[of_child[:n]] for of_child in np.split(by_child, ends[:-1])] if last > first else []
-    return [np.searchsorted(arrays["ptr"][level], entries, side="right") - 1 for entries in best]
+    shift = first if arrays["meta"][level, lazy.score.WHOLE] == 1 else 0
+    at = np.empty(0, np.int64)
+    for entries in _entries_of(head, level, parent, n_features):
+        at = _best_of_each(head, np.concatenate([at, entries]), n)
+    ends = np.searchsorted(arrays["local"][at].astype(np.int64) - shift, np.arange(1, last - first))
+    features = np.searchsorted(arrays["ptr"][level], at, side="right") - 1
+    return np.split(features, ends) if last > first else []
 
 
-def _entries_of(head: LinearTree, level: int, parent: int, n_features: int) -> np.ndarray:
-    """Return where the weights of all children of a parent are stored, those of the first features."""
+def _best_of_each(head: LinearTree, at: np.ndarray, n: int) -> np.ndarray:
+    """Return of some stored weights the n largest positive ones of each node, in the order of the nodes."""
+    codes, nodes = head.arrays["codes"][at], head.arrays["local"][at]
+    weights = codes.astype(np.float32) if codes.dtype.kind == "f" else head.arrays["table"][codes]
+    order = np.lexsort((at, -weights, nodes))
+    order = order[weights[order] > 0]
+    nodes = nodes[order]
+    rank = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)  # among the weights of the same node
+    return at[order[rank < n]]
+
+
+def _entries_of(head: LinearTree, level: int, parent: int, n_features: int) -> Iterator[np.ndarray]:
+    """Yield where the weights of the first features for all children of a parent are stored."""
     arrays, (first, last) = head.arrays, head.tree.starts[level][parent : parent + 2]
-    ptr = arrays["ptr"][level]
-    begin, end = int(ptr[0]), int(ptr[n_features])
+    begin, end = int(arrays["ptr"][level][0]), int(arrays["ptr"][level][n_features])
     if arrays["meta"][level, lazy.score.WHOLE] == 1:
-        nodes = arrays["local"][begin:end]
-        return begin + np.flatnonzero((nodes >= first) & (nodes < last))
+        for start in range(begin, end, _AT_ONCE):
+            nodes = arrays["local"][start : min(start + _AT_ONCE, end)]
+            yield start + np.flatnonzero((nodes >= first) & (nodes < last))
+        return
     run_ptr = arrays["run_ptr"][arrays["meta"][level, lazy.score.RUN_ROW]]
-    runs = slice(int(run_ptr[0]), int(run_ptr[n_features]))
-    lengths = arrays["run_last"][runs].astype(np.int64) + 1
-    run_begin = begin + np.cumsum(lengths) - lengths
-    wanted = np.flatnonzero(arrays["run_chunk"][runs] == parent)
-    parts = [np.arange(run_begin[i], run_begin[i] + lengths[i]) for i in wanted]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    for start in range(int(run_ptr[0]), int(run_ptr[n_features]), _AT_ONCE):
+        runs = slice(start, min(start + _AT_ONCE, int(run_ptr[n_features])))
+        ends = begin + np.cumsum(arrays["run_last"][runs].astype(np.int64) + 1)
+        wanted = np.flatnonzero(arrays["run_chunk"][runs] == parent)
+        lengths = arrays["run_last"][runs][wanted].astype(np.int64) + 1
+        before = np.cumsum(lengths) - lengths
+        yield np.repeat(ends[wanted] - lengths - before, lengths) + np.arange(lengths.sum())
+        begin = int(ends[-1])
 
 
 def node_weights(head: LinearTree, level: int, node: int, features: np.ndarray) -> np.ndarray:
