@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,14 +162,43 @@ def test_slow_clients_are_told(server: Start, folder: Path) -> None:
 
 
 def test_a_connection_is_kept_and_closed_when_idle(server: Start, folder: Path) -> None:
-    running = server(folder, "--set", "keep_alive=0.3")
+    running = server(folder, "--set", "keep_alive=1")
     running.wait_until_ready()
     with running.connect() as connection:
         for _ in range(2):
             connection.sendall(post(running.port, b'{"texts": ["x"]}'))
-            assert connection.recv(2**16).startswith(b"HTTP/1.1 200 ")
-        rest = b"".join(iter(lambda: connection.recv(4096), b""))
-    assert b"HTTP/1.1" not in rest
+            received = b""
+            while not received.endswith(b"]]}"):
+                received += connection.recv(2**16)
+            assert received.startswith(b"HTTP/1.1 200 ")
+        assert connection.recv(4096) == b""  # the server closes
+
+
+def test_a_client_that_does_not_read_is_left(server: Start, folder: Path, tiny: Any) -> None:
+    running = server(folder, "--set", "keep_alive=0.5", "--max-texts", 2000, "--set", "max_batch=2000")
+    running.wait_until_ready()
+    body = json.dumps({"texts": tiny.texts[:200] * 10, "k": 60}).encode()  # the answer is larger than buffers
+    with running.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(post(running.port, body))
+        wait_for(lambda: [event for event in running.events("request") if event["route"] == "/v1/predict"])
+        time.sleep(1.5)  # longer than the server keeps the connection
+        received = 0
+        with suppress(ConnectionResetError):
+            while part := connection.recv(2**16):
+                received += len(part)
+    answer = httpx.post(f"{running.url}/v1/predict", json=json.loads(body))
+    assert received < len(answer.content)
+
+
+def test_a_large_body_is_refused_before_it_is_sent(server: Start, folder: Path) -> None:
+    running = server(folder)
+    running.wait_until_ready()
+    with running.connect() as connection:
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_large_body_gets_its_answer(server: Start, folder: Path) -> None:

@@ -99,7 +99,7 @@ class Gate:
 
     def _check(self, scope: Any) -> int:
         """Check the key; return the declared size of the body, −1 if it is unknown."""
-        length, key, is_chunked = b"", b"", False
+        length, key, is_chunked, waits = b"", b"", False, False
         for name, value in scope["headers"]:
             if name == b"content-length":
                 length = value
@@ -107,12 +107,17 @@ class Gate:
                 is_chunked = True
             elif name == b"x-api-key":
                 key = value
+            elif name == b"expect":
+                waits = True
             elif name == b"authorization":
                 key = _credentials(value)
         self._check_key(scope["path"], key)
         if is_chunked:
             return -1
-        return int(length) if length.isdigit() and len(length) < 19 else 0
+        declared = int(length) if length.isdigit() and len(length) < 19 else 0
+        if waits and declared > self._most:
+            raise self._too_large()  # the client sends the body only if it is told to
+        return declared
 
     def _check_key(self, path: str, key: bytes) -> None:
         if self._key is None:
@@ -127,6 +132,9 @@ class Gate:
         if self._held and self._held + min(size, self._most) > _BODIES_HELD * self._most:
             raise busy()
         self._held += size
+
+    def _too_large(self) -> Problem:
+        return Problem(413, "too_large", f"a body may have {self._most} bytes; send fewer texts at once")
 
     async def _read(self, receive: Any, declared: int) -> bytes:
         """Read a body within the limits of size and time."""
@@ -149,7 +157,7 @@ class Gate:
             if size <= self._most and declared <= self._most:
                 raise Problem(408, "slow_body", "the body did not arrive in time; send it at once") from None
         if size > self._most or declared > self._most:
-            raise Problem(413, "too_large", f"a body may have {self._most} bytes; send fewer texts at once")
+            raise self._too_large()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,6 @@ class Loaded:
         self.name, self.model, self.version = name, model, version
         self.labels: Labels = model.labels_
         self.loaded_at = datetime.datetime.now(datetime.UTC)
-        self.search = LabelSearch(self.labels)
         self.about = self._describe()
 
     @classmethod
@@ -81,11 +81,17 @@ class Loaded:
         some = range(min(len(self.labels), _WARM_TEXTS))
         texts = [*self.labels.names(some), "a text"]
         workers = threads or None
+        self.labels.encode([["no label"]], unknown="ignore")  # makes the tables of keys and names
         for batch in (texts[-1:], texts):
             self.model.topk(batch, DEFAULT_K, threads=workers)  # type: ignore[call-arg]
             self.model.topk(batch, DEFAULT_K, allowed=[0], threads=workers)  # type: ignore[call-arg]
         with suppress(UmpteenError):
             self.model.explain(texts[0], k=1, max_words=1, threads=workers)
+
+    @cached_property
+    def search(self) -> LabelSearch:
+        """The index of names, made by the first search."""
+        return LabelSearch(self.labels)
 
     def _describe(self) -> dict[str, Any]:
         facts = self.model.describe()
@@ -113,11 +119,14 @@ class Loaded:
 
     def columns(self, labels: Sequence[str], what: str = "allowed") -> Any:
         """Return the columns of labels by key or name; the error does not repeat them."""
+        unknown = f"{what} has a label that the model does not have, or a name that several have; use keys"
         try:
-            return self.model.targets_.ids(list(labels), what)
+            found = self.labels.encode([[label] for label in labels], unknown="ignore")
         except BadInput:
-            message = f"{what} has a label that the model does not have, or a name that several have; use keys"
-            raise Problem(422, "unknown_label", message) from None
+            raise Problem(422, "unknown_label", unknown) from None
+        if found.nnz < len(labels):
+            raise Problem(422, "unknown_label", unknown)
+        return found.indices
 
     def explain(self, text: str, label: str | None, k: int, max_words: int, threads: int) -> bytes:
         """Explain a label of a text as JSON."""

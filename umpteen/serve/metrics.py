@@ -65,13 +65,15 @@ class _Waiting:
         name, text = "umpteen_waiting_texts", "Texts that wait for a prediction"
         self._gauge = client.Gauge(name, text, multiprocess_mode="livesum", **own)
         self._function: Any = None
+        self._is_shared = bool(os.environ.get(SHARED))
 
     def set_function(self, function: Any) -> None:
         """Take a function that returns the number."""
         self._function = function
-        if not os.environ.get(SHARED):
+        if not self._is_shared:
             self._gauge.set_function(function)
 
     def refresh(self) -> None:
-        """Write the number of this process."""
-        self._gauge.set(self._function() if self._function else 0)
+        """Write the number of this process, for others to read."""
+        if self._is_shared and self._function is not None:
+            self._gauge.set(self._function())

@@ -59,7 +59,9 @@ class Entry:
             return True
 
     def _answer(self, jobs: list[Job]) -> list[bytes]:
-        self._service.metrics.batch.observe(sum(len(job.texts) for job in jobs))
+        metrics = self._service.metrics
+        metrics.batch.observe(sum(len(job.texts) for job in jobs))
+        metrics.waiting.refresh()
         return answer(jobs)
 
 
