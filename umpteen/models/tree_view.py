@@ -2,9 +2,9 @@
 
 A node above the labels has no name of its own; it is named by its most typical words. Where a linear classifier of
 words decides about the node, these are the terms with the largest weights: what texts below the node say and texts
-below its siblings do not. They read better than the names of the labels, which often repeat a prefix. Networks, and
-models of feature rows, take the words of the label names instead: words count that are more frequent below the node
-than below its parent, and a label counts by the logarithm of its training texts.
+below its siblings do not. They read better than the names of the labels, which often repeat a prefix. Networks, models
+of feature rows, and nodes without such terms take the words of the label names instead: words count that are more
+frequent below the node than below its parent, and a label counts by the logarithm of its training texts.
 """
 
 from __future__ import annotations
@@ -194,12 +194,16 @@ class TreeView:
             return "all labels"
         found = self._names.get((level, node))
         if found is None:
-            words = self._names_by_terms(level, node) if self._has_terms else {node: self._typical_words(level, node)}
-            names = {at: ", ".join(of_node) or self._some_labels(level, at) for at, of_node in words.items()}
+            words = self._names_by_terms(level, node) if self._has_terms else {node: []}
+            names = {at: self._joined(of_node, level, at) for at, of_node in words.items()}
             _make_room(self._names, len(names))
             self._names.update({(level, at): name for at, name in names.items()})
             found = names[node]
         return found
+
+    def _joined(self, words: list[str], level: int, node: int) -> str:
+        """Return some words as a name; without any, that of its labels."""
+        return ", ".join(words or self._typical_words(level, node)) or self._some_labels(level, node)
 
     def _typical_words(self, level: int, node: int) -> list[str]:
         """Return the words that are more frequent below a node than below its parent."""

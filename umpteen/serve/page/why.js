@@ -96,7 +96,7 @@ function highlighted(found) {
   return pieces;
 }
 
-const signed = (value) => `${value > 0 ? "+" : "−"}${short(Math.abs(value))}`;
+const signed = (value) => (value ? `${value > 0 ? "+" : "−"}${short(Math.abs(value))}` : "0");
 
 // Panel
 
@@ -237,7 +237,8 @@ function parts(found) {
   if (found.parts.length < 2) return [];
   const items = found.parts.map((part) => {
     const number = make("span", { class: "number muted" }, signed(part.contribution));
-    return make("li", {}, name(part.name), bar(part.fraction), number);
+    const kind = part.contribution < 0 ? "is-against" : "is-for";
+    return make("li", { class: kind }, name(part.name), bar(part.fraction), number);
   });
   return section(`Parts of the ${found.scale}`, make("ul", { class: "words" }, ...items));
 }
