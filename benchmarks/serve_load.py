@@ -83,7 +83,8 @@ def rate(bench: Bench) -> Result:
             ours.append(load(server, bench.one, CONNECTIONS, seconds=bench.seconds(6)))
     ratios = [a["rate"] / b["rate"] for a, b in zip(ours, empty, strict=True)]
     middle = {key: statistics.median(one[key] for one in ours) for key in ("rate", "p50_ms", "p99_ms")}
-    return {**middle, "empty_rate": statistics.median(one["rate"] for one in empty), "ratio": statistics.median(ratios)}
+    nothing_middle = {f"empty_{key}": statistics.median(one[key] for one in empty) for key in middle}
+    return {**middle, **nothing_middle, "ratio": statistics.median(ratios)}
 
 
 def sizing(bench: Bench) -> Result:

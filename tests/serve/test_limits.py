@@ -150,6 +150,12 @@ def test_a_small_body_in_pieces_is_read(small: Any) -> None:
     assert response.status_code == 200
 
 
+SCOPE = {
+    "type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict", "query_string": b"",
+    "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("x", 1), "root_path": "",
+}  # fmt: skip
+
+
 def messages(app: Any, *received: Any) -> list[Any]:
     """Call an application with messages of a client, which then says nothing more."""
     sent: list[Any] = []
@@ -163,12 +169,8 @@ def messages(app: Any, *received: Any) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict", "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"content-length", b"100")],
-        "http_version": "1.1", "scheme": "http", "server": ("x", 80), "client": ("x", 1), "root_path": "",
-    }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"100")]
+    asyncio.run(app({**SCOPE, "headers": headers}, receive, send))
     return sent
 
 
@@ -184,6 +186,46 @@ def test_a_client_that_hangs_up_gets_no_answer(model: XRLinear, log: io.StringIO
     app = create_app({"tags": model}, LIMITS, log=Log(log))
     assert messages(app, {"type": "http.disconnect"}) == []
     assert json.loads(log.getvalue())["status"] == 499
+
+
+def test_bodies_that_are_only_declared_take_no_room(model: XRLinear) -> None:
+    """Clients that announce much and send little are let in; of those that send much, as many as there is room for."""
+    app = create_app({"tags": model}, ServeConfig(max_body=1024, access_log=False))
+    small = b'{"texts": ["x"]}'
+
+    async def run() -> tuple[int, list[int], list[int], int]:
+        may_go = asyncio.Event()
+        slow = [asyncio.create_task(status_of(app, b" ", 1024, may_go)) for _ in range(100)]
+        await asyncio.sleep(0)
+        before = await status_of(app, small, len(small))
+        full = [asyncio.create_task(status_of(app, b" " * 1023, 1024, may_go)) for _ in range(40)]
+        await asyncio.sleep(0)
+        may_go.set()
+        statuses = await asyncio.gather(*slow), await asyncio.gather(*full)
+        return (before, *statuses, await status_of(app, small, len(small)))
+
+    before, slow, full, after = asyncio.run(run())
+    assert (before, after) == (200, 200)
+    assert set(slow + full) == {400, 429}  # white space is no JSON
+
+
+async def status_of(app: Any, body: bytes, declared: int, rest: asyncio.Event | None = None) -> int:
+    """Send a part of a body, and the rest when an event is set; return the status of the response."""
+    sent: list[Any] = []
+    parts = [{"type": "http.request", "body": body, "more_body": rest is not None}]
+
+    async def receive() -> Any:
+        if parts:
+            return parts.pop()
+        await rest.wait()  # type: ignore[union-attr]
+        return {"type": "http.request", "body": b" " * (declared - len(body)), "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(declared).encode())]
+    await app({**SCOPE, "headers": headers}, receive, send)
+    return sent[0]["status"]
 
 
 def test_many_labels_are_no_more_than_there_are(api: Any, tiny: Any) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import base64
 import io
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.conftest import async_client, client_of, events
+from tests.serve.conftest import async_client, client_of, events, wait_for
 from umpteen import XRLinear
 from umpteen.config.serving import ServeConfig
 from umpteen.serve.app import create_app
@@ -57,6 +58,23 @@ def test_a_damaged_folder_leaves_the_old_model_in_use(folder: Path, log: io.Stri
     (failed,) = [event for event in events(log) if event["event"] == "reload_failed"]
     assert failed["level"] == "error"
     assert "config.json" in failed["error"]
+
+
+def test_a_folder_that_is_still_being_copied_is_tried_again(
+    folder: Path, other: XRLinear, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``config.json`` arrives first, the files that it names later."""
+    monkeypatch.setattr("umpteen.serve.service._LONGEST_WAIT", 0.0)
+    other.save(tmp_path / "next")
+    app = create_app({"tags": folder}, ServeConfig(watch=0.01))
+    entry = app.state.service.entries["tags"]
+    with client_of(app) as client:
+        shutil.copy(tmp_path / "next" / "config.json", folder / "config.json")
+        wait_for(lambda: entry.n_failures)
+        assert not names(client.post("/v1/predict", json={"texts": tiny.texts[:1]}))[0].startswith("new ")
+        shutil.copytree(tmp_path / "next", folder, dirs_exist_ok=True)
+        wait_for(lambda: names(client.post("/v1/predict", json={"texts": tiny.texts[:1]}))[0].startswith("new "))
+        assert entry.n_failures == 0
 
 
 def test_swaps_under_load_lose_nothing(folder: Path, model: XRLinear, other: XRLinear, tiny: Any) -> None:

@@ -39,7 +39,11 @@ def serve(
     config = update(ServeConfig(), {"threads": max(1, n_threads() // workers), **settings})
     if key is None and host not in _OF_THIS_MACHINE:
         terminal.note(f"Anyone who can reach {host} can use the models; --api-key-file asks for a key.")
-    with listening_socket(host, port) as sock:
+    try:
+        sock = listening_socket(host, port)
+    except OSError as error:
+        raise BadInput(f"{host} cannot be listened at, port {port}: {error}; choose another --host or --port") from None
+    with sock:
         terminal.note(f"Serving {', '.join(named)} at {address_of(sock)} (Ctrl-C stops).")
         if workers == 1:
             serve_here(sock, named, config, key)

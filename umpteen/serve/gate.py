@@ -12,6 +12,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from umpteen.serve.logs import place_of
@@ -74,13 +75,11 @@ class Gate:
             if declared == 0:
                 await self._route(scope, b"", receive, exchange)
                 return
-            self._hold(max(declared, 0))
             try:
-                body = await self._read(receive, declared)
-                exchange.n_bytes = len(body)
+                body = await self._read(receive, declared, exchange)
                 await self._route(scope, body, receive, exchange)
             finally:
-                self._held -= max(declared, 0)
+                self._held -= exchange.n_bytes
         except Problem as problem:
             await exchange.fail(problem)
         except Disconnected:
@@ -127,38 +126,45 @@ class Gate:
             message = "the API key is missing or wrong; send the header Authorization: Bearer KEY"
             raise Problem(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
-    def _hold(self, size: int) -> None:
-        """Count bytes of bodies in memory; refuse if there are too many."""
-        if self._held and self._held + min(size, self._most) > _BODIES_HELD * self._most:
-            raise busy()
-        self._held += size
-
     def _too_large(self) -> Problem:
         return Problem(413, "too_large", f"a body may have {self._most} bytes; send fewer texts at once")
 
-    async def _read(self, receive: Any, declared: int) -> bytes:
-        """Read a body within the limits of size and time."""
-        parts, size, more = [], 0, True
+    async def _read(self, receive: Any, declared: int, exchange: Exchange) -> bytes:
+        """Read a body within the limits of size and time; of one that is too large, as much as clients need."""
+        if declared > self._most:
+            await self._discard(receive)
+            raise self._too_large()
         try:
             async with asyncio.timeout(self.service.settings.body_timeout):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Disconnected
-                    part, more = message.get("body", b""), message.get("more_body", False)
-                    size += len(part)
-                    if size <= self._most and declared <= self._most:
-                        parts.append(part)
-                    else:
-                        parts.clear()
-                        if size > _DISCARDED * self._most:
-                            break
+                return await self._parts(receive, exchange)
         except TimeoutError:
-            if size <= self._most and declared <= self._most:
-                raise Problem(408, "slow_body", "the body did not arrive in time; send it at once") from None
-        if size > self._most or declared > self._most:
-            raise self._too_large()
+            raise Problem(408, "slow_body", "the body did not arrive in time; send it at once") from None
+
+    async def _parts(self, receive: Any, exchange: Exchange) -> bytes:
+        parts: list[bytes] = []
+        more = True
+        while more:
+            part, more = await _next_part(receive)
+            parts.append(part)
+            exchange.n_bytes += len(part)
+            self._held += len(part)
+            if exchange.n_bytes > self._most:
+                parts.clear()
+                if more:
+                    await self._discard(receive)
+                raise self._too_large()
+            if self._held > _BODIES_HELD * self._most:
+                raise busy()
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _discard(self, receive: Any) -> None:
+        """Read and forget: a client that is still sending would not see the answer."""
+        size, more = 0, True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.service.settings.body_timeout):
+                while more and size <= _DISCARDED * self._most:
+                    part, more = await _next_part(receive)
+                    size += len(part)
 
 
 class Exchange:
@@ -189,7 +195,7 @@ class Exchange:
     async def fail(self, problem: Problem) -> None:
         """Send an error, unless a response has begun."""
         if self.status == 0:
-            more = {"Connection": "close"} if problem.status in (408, 413) else {}
+            more = {"Connection": "close"} if problem.status in (408, 413) else {}  # the body was not read
             await self.json(problem.body(), problem.status, problem.headers | more)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
@@ -214,6 +220,14 @@ class Exchange:
 def note(scope: Any, service: Service, texts: list[str]) -> None:
     """Note for the log how many texts a request has, and the texts if they are wanted."""
     scope["umpteen.asked"] = {"n_texts": len(texts)} | ({"texts": texts} if service.settings.log_texts else {})
+
+
+async def _next_part(receive: Any) -> tuple[bytes, bool]:
+    """Return the next part of a body, and whether there are more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Disconnected
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _credentials(value: bytes) -> bytes:

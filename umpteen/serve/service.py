@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from umpteen.serve.logs import Log
 from umpteen.serve.metrics import Metrics
 from umpteen.serve.problems import Problem
 
+_LONGEST_WAIT = 60.0  # seconds until a folder that could not be opened is tried again
 _BODIES_WAITING = 16  # bodies of the largest size whose texts may wait
 
 
@@ -29,6 +31,7 @@ class Entry:
         self.name, self.path = name, source if isinstance(source, Path) else None
         self.loaded: Loaded | None = None if isinstance(source, Path) else Loaded(name, source, "in-memory")
         self.stamp: tuple[int, int, int] | None = None
+        self.n_failures, self.retry_at = 0, float("inf")
         self._service, self._replacing = service, asyncio.Lock()
         limits = service.settings
         self.batcher = Batcher(
@@ -57,6 +60,19 @@ class Entry:
             self.loaded = opened
             self._service.metrics.loaded(self.name)
             return True
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the folder should be opened anew: it was changed, or could not be opened some time ago."""
+        if self.path is None:
+            return False
+        return stamp_of(self.path) not in (None, self.stamp) or time.monotonic() >= self.retry_at
+
+    def note(self, *, failed: bool) -> None:
+        """Note how the last opening went: a folder that is still being copied is tried again, later every time."""
+        self.n_failures = self.n_failures + 1 if failed else 0
+        wait = min(2.0**self.n_failures, _LONGEST_WAIT) if failed else float("inf")
+        self.retry_at = time.monotonic() + wait
 
     def _answer(self, jobs: list[Job]) -> list[bytes]:
         metrics = self._service.metrics
@@ -160,10 +176,12 @@ class Service:
         try:
             has_changed = await entry.replace()
         except (UmpteenError, OSError) as error:
+            entry.note(failed=True)
             self.metrics.reloads.labels(entry.name, "failed").inc()
             self.log.event("reload_failed", level="error", model=entry.name, error=str(error))
             message = "the model folder cannot be opened, so the model in use stays; the server's log says why"
             raise Problem(409, "reload_failed", message) from None
+        entry.note(failed=False)
         if has_changed:
             self.metrics.reloads.labels(entry.name, "done").inc()
             self.log.event("reloaded", model=entry.name, version=entry.ready().version)
@@ -178,7 +196,7 @@ class Service:
     async def reload_changed(self) -> None:
         """Open the folders anew whose ``config.json`` was replaced."""
         for entry in self.entries.values():
-            if entry.path is not None and stamp_of(entry.path) not in (None, entry.stamp):
+            if entry.has_changed:
                 with suppress(Problem):  # it is in the log; the next change is looked at again
                     await self.replace(entry)
 
