@@ -267,8 +267,10 @@ def test_the_wheel_is_pure_and_complete(tmp_path: Path) -> None:
     assert "umpteen/py.typed" in names
     assert {relative(path) for path in SOURCES} <= names
     demo = {relative(path) for path in (PACKAGE / "data" / "demo").rglob("*") if path.is_file()}
+    page = {relative(path) for path in (PACKAGE / "serve" / "page").iterdir()}
     assert demo
-    assert demo <= names
+    assert page
+    assert demo | page <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
 
 

@@ -1149,6 +1149,34 @@ def test_info_tells_what_a_model_is(model: Path) -> None:
     assert "most children" in shown
 
 
+def test_info_shows_the_nodes_of_a_tree_by_name(model: Path, data: Path, tmp_path: Path) -> None:
+    shown = run("info", model, "--tree", "--depth", "1")
+    assert shown.exit_code == 0, shown.output
+    assert "the tree: all labels (4 labels, " in shown.stdout
+    assert "fruit (" not in shown.stdout
+    facts = json.loads(run("info", model, "--json", "--tree").stdout)
+    (root,) = facts["nodes"]
+    assert (root["part"], root["n_labels"], root["n_children"]) == ("the tree", 4, 2)
+    labels = [label for group in root["children"] for label in group["children"]]
+    assert {label["name"] for label in labels} == set(WORDS)
+    assert sum(label["n_texts"] for label in labels) == root["n_texts"]
+    assert all(label["name"] in run("info", model, "--tree").stdout for label in labels)
+    assert (
+        "children"
+        not in json.loads(run("info", model, "--json", "--tree", "--depth", "1").stdout)["nodes"][0]["children"][0]
+    )
+
+
+def test_info_says_when_a_model_has_no_tree(data: Path, tmp_path: Path) -> None:
+    assert run("train", data, "-o", tmp_path / "m", "--recipe", "dismec", "--threads", "1").exit_code == 0
+    shown = run("info", tmp_path / "m", "--tree")
+    assert "This dismec model scores each of its 4 labels directly and has no label tree." in shown.stdout
+    assert json.loads(run("info", tmp_path / "m", "--tree", "--json").stdout)["nodes"] == []
+    refused = run("info", tmp_path / "m", "--depth", "2")
+    assert refused.exit_code == 2
+    assert "add --tree" in refused.stderr
+
+
 def test_info_verifies_every_byte_on_request(model: Path, tmp_path: Path) -> None:
     assert "verified" not in run("info", model).stdout
     assert json.loads(run("info", model, "--verify", "--json").stdout)["verified"] is True
@@ -1348,6 +1376,7 @@ def test_info_shows_the_levels_of_a_network(data: Path, encoder_folder: Path, tm
     assert shown.exit_code == 0, shown.output
     found = json.loads(run("info", tmp_path / "m", "--tree", "--json").stdout)["tree"]
     assert [level["nodes"] for level in found] == [2, len(WORDS)]
+    assert "the network: all labels" in shown.stdout
 
 
 def test_bench_shows_what_it_knows_when_a_recipe_fails(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

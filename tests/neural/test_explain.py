@@ -10,6 +10,7 @@ import pytest
 
 from umpteen.models import Model, create
 from umpteen.models.explain import EMBEDDING
+from umpteen.models.tree_view import text_paths, tree_views
 
 from .conftest import tiny
 
@@ -96,3 +97,46 @@ def test_networks(encoder_folder: Path, corpus: Any, recipe: str) -> None:
     assert [path.steps[-1].rank] == [found.rank] == [1]
     second = model.explain(TEXT, found.suggestions[1].id)
     assert second.rank == second.paths[0].steps[-1].rank == 2
+
+
+@pytest.mark.parametrize("recipe", ["lightxml", "attentionxml", "extremetext", "full"])
+def test_where_a_text_went_in_a_network(encoder_folder: Path, corpus: Any, recipe: str) -> None:
+    settings: dict[str, Any] = {"training.epochs": 1.0, "network.hidden": 16}
+    if recipe != "full":
+        settings |= {"network.levels": (4,), "network.beam": (2,)}
+    model = create(recipe, tiny(encoder_folder) | settings).fit(corpus[0], corpus[1])
+    paths = text_paths(model, TEXT, k=3)
+    if recipe == "full":
+        assert paths == tree_views(model) == []
+        return
+    (path,) = paths
+    groups, labels = path.levels
+    assert (path.part, groups.n_scored, groups.n_kept) == ("the network", 4, 2)
+    top = model.topk([TEXT], k=3)
+    assert [one.node.name for one in labels.kept] == top.names[0]
+    assert [one.score for one in labels.kept] == pytest.approx(top.scores[0].tolist(), rel=1e-4)
+    (step, _) = model.explain(TEXT).paths[0].steps
+    assert step.node in [one.node.node for one in groups.kept]
+    words = {word for name in model.labels_.names() for word in name.split()}
+    assert {word for child in tree_views(model)[0].children(0, 0) for word in child.name.split(", ")} <= words | set(
+        model.labels_.names()
+    )
+
+
+@pytest.mark.parametrize("features", ["both", "encoder", "tfidf"])
+def test_where_a_text_went_in_a_ranker(encoder_folder: Path, corpus: Any, features: str) -> None:
+    model = fitted(encoder_folder, corpus, features=features, fusion=(1.5, 0.5, -0.25))
+    (path,) = text_paths(model, TEXT, k=3)
+    (view,) = tree_views(model)
+    assert [len(level.kept) for level in path.levels][-1] == 3
+    steps = model.explain(TEXT, path.levels[-1].kept[0].node.id).paths[0].steps
+    assert [step.rank for step in steps][-1] == 1
+    assert all(
+        step.node in [one.node.node for one in level.kept]
+        for step, level in zip(steps[:-1], path.levels[:-1], strict=True)
+    )
+    terms = {term for child in view.children(0, 0) for term in child.name.split(", ")}
+    if features == "encoder":
+        assert terms <= {word for name in model.labels_.names() for word in name.split()} | set(model.labels_.names())
+    else:
+        assert terms <= {model.tfidf_.term(column) for column in range(model.tfidf_.n_features)}

@@ -313,13 +313,18 @@ def compare(
 def info(
     model: ModelFolder,
     as_json: AsJson = False,
-    tree: Annotated[bool, typer.Option("--tree", help="Show the levels of the label tree.")] = False,
+    tree: Annotated[bool, typer.Option("--tree", help="Show the label tree: its levels, its nodes by name.")] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="With --tree, the number of levels whose nodes are shown.", min=1)
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with the digest saved with it.")] = False,
 ) -> None:
     """Print the properties of a saved model."""
     from umpteen.cli.inspection import info as run
 
-    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, verify=verify)
+    if depth is not None and not tree:
+        raise BadConfig("--depth is the depth of the label tree that --tree shows; add --tree")
+    run(model, terminal=_terminal(), as_json=as_json, with_tree=tree, depth=depth, verify=verify)
 
 
 @app.command()
@@ -360,6 +365,44 @@ def history(
     from umpteen.cli.history import history as run
 
     run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL…", help="Folders of saved models, or NAME=FOLDER; the first is the default."),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 is any free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=512)] = 1,
+    api_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of the key that requests must send; else UMPTEEN_API_KEY.")
+    ] = None,
+    max_body: Annotated[int | None, typer.Option(help="Bytes of a request.", min=1)] = None,
+    max_texts: Annotated[int | None, typer.Option(help="Texts of a request.", min=1)] = None,
+    max_characters: Annotated[int | None, typer.Option(help="Characters of a text.", min=1)] = None,
+    max_k: Annotated[int | None, typer.Option(help="Labels per text.", min=1)] = None,
+    max_queue: Annotated[int | None, typer.Option(help="Texts that may wait; then requests get 429.", min=1)] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds until a request is given up.")] = None,
+    threads: Threads = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change another limit; docs/serve.md lists them."),
+    ] = None,
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve models over HTTP: an API, Annif's API and a page."""
+    from umpteen.cli.options import by_key
+    from umpteen.cli.serving import serve as run
+
+    given = {"max_body": max_body, "max_texts": max_texts, "max_characters": max_characters, "max_k": max_k}
+    given |= {"max_queue": max_queue, "request_timeout": timeout, "threads": threads or None}
+    given |= {"log_texts": log_texts or None}
+    settings = by_key(set_ or []) | {name: value for name, value in given.items() if value is not None}
+    where = {"host": host, "port": port, "workers": workers, "key_file": api_key_file}
+    run(models, settings, **where, terminal=_terminal(quiet))
 
 
 @app.command()

@@ -6,14 +6,16 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from umpteen.cli.label_trees import show_trees, tree_nodes
 from umpteen.cli.terminal import Terminal, printable
 from umpteen.config import NeuralConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
 
 def info(
-    path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False, verify: bool = False
-) -> None:
+    path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False, depth: int | None = None,
+    verify: bool = False,
+) -> None:  # fmt: skip
     """Print the properties of a saved model; with ``verify`` compare all files with their digests."""
     import umpteen
     from umpteen import store
@@ -28,7 +30,7 @@ def info(
     }
     levels = tree_levels(model) if with_tree else []
     if as_json:
-        terminal.json({**facts, "tree": levels} if with_tree else facts)
+        terminal.json({**facts, "tree": levels, "nodes": tree_nodes(model, depth)} if with_tree else facts)
         return
     members = facts.pop("models", [])
     _show([str(path)], [facts], terminal)
@@ -37,6 +39,7 @@ def info(
     if with_tree:
         columns = [column.replace("_", " ") for column in levels[0]]
         terminal.table(columns, [list(level.values()) for level in levels], title="Label trees")
+        show_trees(model, terminal, depth)
 
 
 def tree_levels(model: Any) -> list[dict[str, Any]]:
@@ -44,7 +47,7 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
     import numpy as np
 
     levels = []
-    trees = [tree for member in getattr(model, "models_", [model]) for tree in _trees(member)]
+    trees = [tree for member in getattr(model, "models_", [model]) for tree in member._label_trees()]
     for number, tree in enumerate(trees, start=1):
         for level, starts in enumerate(tree.starts, start=1):
             children = np.diff(starts)
@@ -59,12 +62,6 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
                 }
             )
     return levels
-
-
-def _trees(model: Any) -> list[Any]:
-    """Return the label trees of a model; that of a network is the last."""
-    net = getattr(model.neural_, "net", None)
-    return [head.tree for head in model.heads_] + ([] if net is None else [net.tree])
 
 
 def _show(names: list[str], models: list[dict[str, Any]], terminal: Terminal) -> None:

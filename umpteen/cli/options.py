@@ -47,11 +47,7 @@ def collect(
     settings = _of_preset(preset)
     settings |= flatten(_read_config(config)) if config is not None else {}
     named = settings.pop("recipe", DEFAULT_RECIPE)
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise BadConfig(f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16")
-        settings[key.strip()] = value.strip()
+    settings |= by_key(pairs)
     if "encoder" in settings:
         settings["encoder.name"] = settings.pop("encoder")
     settings |= {key: value for key, value in direct.items() if value is not None}
@@ -61,6 +57,21 @@ def collect(
     _check_keys(settings)
     settings.pop("recipe", None)
     return chosen, settings
+
+
+def by_key(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``--set`` by key.
+
+    >>> by_key(["tree.branching=16"])
+    {'tree.branching': '16'}
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadConfig(f"--set takes key=value, but got '{pair}'; write for example --set tree.branching=16")
+        values[key.strip()] = value.strip()
+    return values
 
 
 def of_recipes(pairs: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from umpteen.engine import Callback as RecordCallback
 from umpteen.engine import Progress as Callback
@@ -69,6 +70,10 @@ class Terminal:
         for row in rows:
             table.add_row(*(Text(printable(_cell(value), keep="\n")) for value in row))
         self.out.print(table)
+
+    def tree(self, root: Tree) -> None:
+        """Print a result as a tree; its texts come from ``branch``."""
+        self.out.print(root, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Callback]:
@@ -206,6 +211,11 @@ class _Lines:
 def figures_of(progress: Callback) -> list[RecordCallback]:
     """Return what shows the figures of records beside the progress, if anything does."""
     return [progress.record] if isinstance(progress, (_Bars, _Lines)) else []
+
+
+def branch(text: str) -> Tree:
+    """Return a tree with a text as its root; ``add`` puts others below it."""
+    return Tree(Text(printable(text)))
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -28,6 +28,7 @@ from umpteen.config.neural import (
     ReaderSpec,
     TrainingConfig,
 )
+from umpteen.config.serving import ServeConfig
 
 __all__ = [
     "FEWER_IN_TRAINING",
@@ -47,6 +48,7 @@ __all__ = [
     "NeuralConfig",
     "ReaderSpec",
     "SearchConfig",
+    "ServeConfig",
     "StoreConfig",
     "TfidfConfig",
     "TrainingConfig",

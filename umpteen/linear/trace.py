@@ -1,10 +1,11 @@
-"""The way of one label through a tree of packed classifiers: margins, weights of features, and ranks in the beam.
+"""What a tree of packed classifiers does with one row: nodes in the beam, and margins and weights on a label's path.
 
 For single queries. Weights are looked up in the packed arrays feature by feature, which takes a few milliseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy as np
 from umpteen.data.rows import Rows
 from umpteen.kernels import POSTS, lazy
 from umpteen.linear.search import LinearTree, Triplet
-from umpteen.tree.trace import Place
+from umpteen.tree.trace import Kept, Place
 
 _IDENTITY = POSTS.index("identity")
+_AT_ONCE = 1 << 20  # weights, or runs of them, that are looked at together
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,76 @@ def trace_label(head: LinearTree, rows: Rows, label: int, k: int) -> Trace:
     return Trace(triplet[1], triplet[2], nodes)
 
 
+def trace_beam(head: LinearTree, rows: Rows, k: int) -> list[Kept]:
+    """Return what the search for k labels of one row keeps at each level."""
+    return [Kept.best(*found) for found in _levels(head, head._sparse(rows), k)]
+
+
 def _places(head: LinearTree, triplet: Triplet, path: np.ndarray, k: int) -> list[Place]:
     """Search for k labels; return where the nodes of a path rank, down to the first one that is not kept."""
-    beam, scores, places = np.zeros(1, np.int32), np.ones(1, np.float32), []
-    widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
-    for level, width in enumerate(widths):
-        nodes, found = _children(head, triplet, level, beam, scores)
-        places.append(Place.of(nodes, found, int(path[level]), int(width)))
+    places: list[Place] = []
+    for node, (nodes, scores, width) in zip(path, _levels(head, triplet, k), strict=False):
+        places.append(Place.of(nodes, scores, int(node), width))
         if not places[-1].is_kept:
             break
-        best = np.argsort(-found, kind="stable")[:width]
-        beam, scores = nodes[best], found[best]
     return places
+
+
+def _levels(head: LinearTree, triplet: Triplet, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Search for k labels; yield for each level the nodes that are scored, their scores, and how many are kept."""
+    kept = Kept(np.zeros(1, np.int32), np.ones(1, np.float32), 1)
+    widths = [*head.beams(None, min(k, head.reach()))[:-1], k]
+    for level, width in enumerate(map(int, widths)):
+        nodes, scores = _children(head, triplet, level, kept.nodes, kept.scores)
+        yield nodes, scores, width
+        kept = Kept.best(nodes, scores, width)
+
+
+def largest_weights(head: LinearTree, level: int, parent: int, n: int, n_features: int) -> list[np.ndarray]:
+    """Return the features with the n largest positive weights, the largest first, for each child of a parent.
+
+    Only the first ``n_features`` features count. All weights of the level are looked at, or all runs where the level is
+    stored in runs, a block at a time.
+    """
+    arrays, (first, last) = head.arrays, map(int, head.tree.starts[level][parent : parent + 2])
+    shift = first if arrays["meta"][level, lazy.score.WHOLE] == 1 else 0
+    at = np.empty(0, np.int64)
+    for entries in _entries_of(head, level, parent, n_features):
+        at = _best_of_each(head, np.concatenate([at, entries]), n)
+    ends = np.searchsorted(arrays["local"][at].astype(np.int64) - shift, np.arange(1, last - first))
+    features = np.searchsorted(arrays["ptr"][level], at, side="right") - 1
+    return np.split(features, ends) if last > first else []
+
+
+def _best_of_each(head: LinearTree, at: np.ndarray, n: int) -> np.ndarray:
+    """Return of some stored weights the n largest positive ones of each node, in the order of the nodes."""
+    codes, nodes = head.arrays["codes"][at], head.arrays["local"][at]
+    weights = codes.astype(np.float32) if codes.dtype.kind == "f" else head.arrays["table"][codes]
+    order = np.lexsort((at, -weights, nodes))
+    order = order[weights[order] > 0]
+    nodes = nodes[order]
+    rank = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)  # among the weights of the same node
+    return at[order[rank < n]]
+
+
+def _entries_of(head: LinearTree, level: int, parent: int, n_features: int) -> Iterator[np.ndarray]:
+    """Yield where the weights of the first features for all children of a parent are stored."""
+    arrays, (first, last) = head.arrays, head.tree.starts[level][parent : parent + 2]
+    begin, end = int(arrays["ptr"][level][0]), int(arrays["ptr"][level][n_features])
+    if arrays["meta"][level, lazy.score.WHOLE] == 1:
+        for start in range(begin, end, _AT_ONCE):
+            nodes = arrays["local"][start : min(start + _AT_ONCE, end)]
+            yield start + np.flatnonzero((nodes >= first) & (nodes < last))
+        return
+    run_ptr = arrays["run_ptr"][arrays["meta"][level, lazy.score.RUN_ROW]]
+    for start in range(int(run_ptr[0]), int(run_ptr[n_features]), _AT_ONCE):
+        runs = slice(start, min(start + _AT_ONCE, int(run_ptr[n_features])))
+        ends = begin + np.cumsum(arrays["run_last"][runs].astype(np.int64) + 1)
+        wanted = np.flatnonzero(arrays["run_chunk"][runs] == parent)
+        lengths = arrays["run_last"][runs][wanted].astype(np.int64) + 1
+        before = np.cumsum(lengths) - lengths
+        yield np.repeat(ends[wanted] - lengths - before, lengths) + np.arange(lengths.sum())
+        begin = int(ends[-1])
 
 
 def node_weights(head: LinearTree, level: int, node: int, features: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from umpteen.engine import Callback, History, Progress, Record, check_callbacks,
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
+from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
@@ -39,6 +40,7 @@ from umpteen.models.ranker import Training, begin_run
 from umpteen.models.sklearn import Contract
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
+from umpteen.tree.trace import Kept
 
 _CALIBRATION_SEED = 1  # keeps this random split apart from others of the same seed
 _ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
@@ -271,6 +273,14 @@ class Model(Contract, Predictor):
     def _findings(self, rows: Rows, label: int, k: int, threads: int) -> Findings:
         """Explain a label of one row by the parts of the model."""
         return explain_trees(self.heads_, rows, label, self._depth(k), FeatureNames(self.tfidf_, rows.n_sparse))
+
+    def _label_trees(self) -> list[LabelTree]:
+        """Return the label trees, those of a ranker first and that of a network last."""
+        return [head.tree for head in self.heads_]
+
+    def _kept_nodes(self, rows: Any, k: int, threads: int) -> list[list[Kept]]:
+        """Return for each of these trees what the search for k labels of one row keeps at each level."""
+        return [trace_beam(head, rows, self._depth(k)) for head in self.heads_]
 
     def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
         """Return the scores, or their log-odds, of the stored entries of ``wanted``, in their order."""

@@ -22,6 +22,7 @@ from umpteen.linear.trace import Trace, TracedNode, trace_label
 from umpteen.models import fusion
 from umpteen.models.explanation import Contribution, Explanation, NearText, Path, Step, Suggestion, Word, share_out
 from umpteen.shortlist import TopK, check_count, check_k
+from umpteen.tree.trace import Kept
 
 EMBEDDING = "embedding"
 MARGINS, LOG_ODDS, SCORE = "margins", "log-odds", "score"
@@ -276,6 +277,13 @@ def explain_network(network: Any, texts: Any, label: int, k: int) -> Path:
             for node in nodes
         ),
     )
+
+
+def network_beam(network: Any, texts: Any, k: int) -> list[Kept]:
+    """Return what the levels of a network keep in a search for k labels of one text."""
+    from umpteen.neural.trace import trace_beam
+
+    return trace_beam(network, texts, k)
 
 
 def combine_by_fusion(

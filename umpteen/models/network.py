@@ -19,6 +19,7 @@ from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.errors import BadConfig
+from umpteen.linear.trace import trace_beam
 from umpteen.models import fusion
 from umpteen.models.base import (
     beam_for_wanted,
@@ -42,6 +43,7 @@ from umpteen.models.explain import (
     combine_by_fusion,
     explain_network,
     explain_trees,
+    network_beam,
 )  # fmt: skip
 from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
 from umpteen.models.ranker import (
@@ -55,6 +57,7 @@ from umpteen.models.ranker import (
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
+from umpteen.tree.trace import Kept
 
 _PROPOSED = 100  # labels that network and ranker propose at least
 
@@ -284,7 +287,7 @@ class NetModel(EncodedModel):
 
     def _findings(self, rows: Any, label: int, k: int, threads: int) -> Findings:
         config, n_labels = self.config_, len(self.labels_)
-        depth = tiers(k, n_labels, first=_PROPOSED)[-1].depth if self.heads_ else k
+        depth = self._searched_depth(k)
         with encoders().on_threads(threads):
             path = explain_network(self.neural_.net.get(), rows.seen, label, depth)
             if not self.heads_:
@@ -295,6 +298,19 @@ class NetModel(EncodedModel):
                 return combine_by_average(ranker, path, config.head_weight)
             scorers = self._scorers(rows, None, None, threads)
             return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
+
+    def _label_trees(self) -> list[LabelTree]:
+        return [*super()._label_trees(), self.neural_.net.tree]
+
+    def _kept_nodes(self, rows: Any, k: int, threads: int) -> list[list[Kept]]:
+        depth = self._searched_depth(k)
+        with encoders().on_threads(threads):
+            of_network = network_beam(self.neural_.net.get(), rows.seen, depth)
+        return [*(trace_beam(head, rows.ranked, depth) for head in self.heads_), of_network]
+
+    def _searched_depth(self, k: int) -> int:
+        """Return how many labels ranker and network propose if k are wanted."""
+        return tiers(k, len(self.labels_), first=_PROPOSED)[-1].depth if self.heads_ else k
 
     def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
         if not self.heads_:

@@ -22,6 +22,7 @@ from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, History, Progress, ignore, n_threads, silent
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
+from umpteen.linear.trace import trace_beam
 from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.background import Background
@@ -44,6 +45,7 @@ from umpteen.models.ranker import Training, clustered, kept_tree
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, pifa, resolutions
+from umpteen.tree.trace import Kept
 
 if TYPE_CHECKING:
     from umpteen.neural.resolutions import Finetuning
@@ -216,6 +218,11 @@ class XRTransformer(EncodedModel):
             return combine_by_average(ranker, path, config.head_weight)
         scorers = self._scorers(rows, None, None, threads)
         return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
+
+    def _kept_nodes(self, rows: _Texts, k: int, threads: int) -> list[list[Kept]]:
+        has_classifiers = self.neural_ is not None and self.neural_.head is not None
+        depth = tiers(k, len(self.labels_))[-1].depth if has_classifiers else self._depth(k)
+        return [trace_beam(head, rows.rows, depth) for head in self.heads_]
 
     def _measured(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
         if not self._is_fused:

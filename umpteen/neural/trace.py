@@ -1,14 +1,16 @@
-"""The way of one label through the levels of a network: its margins, and where its ancestors rank in the beam."""
+"""What the levels of a network do with one text: nodes in the beam, and margins on a label's path."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from umpteen.neural.cascade import Cascade, Shortlist
 from umpteen.neural.network import Network, Texts
-from umpteen.tree.trace import Place
+from umpteen.tree.trace import Kept, Place
 
 
 class TracedNode(NamedTuple):
@@ -25,7 +27,7 @@ class TracedNode(NamedTuple):
 def trace_label(network: Network, texts: Texts, label: int, k: int) -> list[TracedNode]:
     """Follow a label through the levels for one text, of which the search returns k labels."""
     nodes = [int(of_level[label]) for of_level in network._ancestors]
-    beams = [network._beam(level, min(k, network.reach()), None) for level in range(len(nodes) - 1)]
+    beams = _beams(network, k)
     ((_, reads),) = network._batches(texts, network._candidates(beams), searches=True)
     with network._predicting():
         levels = list(reads)
@@ -34,16 +36,36 @@ def trace_label(network: Network, texts: Texts, label: int, k: int) -> list[Trac
         return _traced(network.module, nodes, margins, places)
 
 
+def trace_beam(network: Network, texts: Texts, k: int) -> list[Kept]:
+    """Return what the search for k labels of one text keeps at each level."""
+    beams = _beams(network, k)
+    ((_, reads),) = network._batches(texts, network._candidates(beams), searches=True)
+    with network._predicting():
+        found = _levels(network.module, list(reads), beams)
+        return [Kept.best(*level, width) for level, width in zip(found, [*beams, k], strict=True)]
+
+
+def _beams(network: Network, k: int) -> list[int]:
+    """Return how many nodes of each level above the labels are kept in a search for k labels."""
+    return [network._beam(level, min(k, network.reach()), None) for level in range(network.tree.n_levels - 1)]
+
+
 def _places(module: Cascade, reads: list[Any], nodes: list[int], widths: list[int]) -> list[Place]:
     """Search; return where the ancestors of a label rank, down to the first one that is not kept."""
     places: list[Place] = []
-    for level, (shortlist, path) in enumerate(module._walk(reads, widths[:-1], ())):
-        exists = shortlist.exists[0]
-        found, scores = (part[0][exists].cpu().numpy() for part in (shortlist.nodes, path.exp()))
+    for level, (found, scores) in enumerate(_levels(module, reads, widths[:-1])):
         places.append(Place.of(found, scores, nodes[level], widths[level]))
         if not places[-1].is_kept:
             break
     return places
+
+
+def _levels(module: Cascade, reads: list[Any], beams: list[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Search; yield for each level the nodes that are scored, and their scores."""
+    for shortlist, path in module._walk(reads, beams, ()):
+        exists = shortlist.exists[0]
+        nodes, scores = (part[0][exists].cpu().numpy() for part in (shortlist.nodes, path.exp()))
+        yield nodes, scores
 
 
 def _traced(module: Cascade, nodes: list[int], margins: list[torch.Tensor], places: list[Place]) -> list[TracedNode]:

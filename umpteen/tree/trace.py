@@ -1,10 +1,24 @@
-"""What a beam search did with the ancestors of one label."""
+"""What a beam search did: the nodes it kept, and where the ancestors of one label rank among them."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+
+
+class Kept(NamedTuple):
+    """The nodes of a level that a beam search kept, the best first; at the last level, the labels it returns."""
+
+    nodes: np.ndarray  # at the last level, positions of labels
+    scores: np.ndarray
+    n_scored: int  # nodes of the level that were scored
+
+    @classmethod
+    def best(cls, nodes: np.ndarray, scores: np.ndarray, n_kept: int) -> Kept:
+        """Keep the best of the nodes that are scored; nodes with the same score rank in the order given."""
+        order = np.argsort(-scores, kind="stable")[:n_kept]
+        return cls(nodes[order], scores[order], len(nodes))
 
 
 class Place(NamedTuple):
