@@ -29,6 +29,7 @@ from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.examples import Examples
 from umpteen.models.ranker import tree_arrays, tree_from
+from umpteen.thresholds import LabelThresholds
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
@@ -38,6 +39,7 @@ _EXAMPLES = "examples.txt"
 _TARGETS = ("lists", "dense", "sparse", "single")
 _USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
 _HISTORY = "history.jsonl"
+_THRESHOLDS = "thresholds"
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
@@ -219,6 +221,7 @@ def contents(parts: Parts) -> dict[str, Any]:
     if parts.examples is not None:
         arrays["examples"] = parts.examples.arrays()
         extra[_EXAMPLES] = store.format_labels(parts.examples.texts)
+    arrays |= calibration_arrays(parts.calibration)
     if parts.history:
         extra[_HISTORY] = store.format_bounded(parts.history)
     if parts.neural is not None:
@@ -297,12 +300,27 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
     examples = _examples(stored, len(labels))
-    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta), examples, _history(stored))
+    calibration = read_calibration(stored, len(labels))
+    return Parts(config, targets, tfidf, n_features, heads, neural, calibration, examples, _history(stored))
 
 
-def read_calibration(meta: Mapping[str, Any]) -> Calibration | None:
-    """Return the calibration of a model, if it has one."""
-    return None if meta.get("calibration") is None else Calibration.from_dict(meta["calibration"])
+def calibration_arrays(calibration: Calibration | None) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of a calibration in the form that ``store.write`` takes; the rest is in ``config.json``."""
+    if calibration is None or calibration.labels is None:
+        return {}
+    return {_THRESHOLDS: calibration.labels.arrays()}
+
+
+def read_calibration(stored: store.Stored, n_labels: int) -> Calibration | None:
+    """Return the calibration of a model or an ensemble, if it has one."""
+    values = stored.config["meta"].get("calibration")
+    if values is None:
+        return None
+    calibration = Calibration.from_dict(values)
+    if _THRESHOLDS not in stored.stems:
+        return calibration
+    own = LabelThresholds.from_arrays(stored.arrays(_THRESHOLDS), n_labels)
+    return calibration.with_decision(calibration.threshold, calibration.limit, own)
 
 
 def count_of(meta: Mapping[str, Any], name: str) -> int:
