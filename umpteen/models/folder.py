@@ -17,7 +17,7 @@ import numpy as np
 
 from umpteen import store
 from umpteen.calibration import Calibration
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict, update
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
@@ -64,6 +64,12 @@ class Neural(NamedTuple):
     head: DenseHead | None = None
     net: SavedNet | None = None
 
+    def with_settings(self, config: NeuralConfig) -> Neural:
+        """Return the same with settings that need no training; it is loaded anew when it is used next."""
+        encoder = self.encoder.with_settings(config)
+        net = None if self.net is None else SavedNet(config, encoder, self.net.tree, self.net.arrays)
+        return self._replace(encoder=encoder, net=net)
+
 
 class SavedEncoder:
     """An encoder that is loaded when it is first used, so that a model opens without torch.
@@ -101,10 +107,18 @@ class SavedEncoder:
             return self._encoder.files()
         return {name: raw.tobytes() for name, raw in self.content.items()}
 
+    def with_settings(self, config: NeuralConfig) -> SavedEncoder:
+        """Return the same encoder with other settings."""
+        if config.encoder == self.config:
+            return self
+        return SavedEncoder(config.encoder, content=self._content(), folder=self.folder)
+
+    def _content(self) -> dict[str, np.ndarray]:
+        return {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
+
     def __getstate__(self) -> dict[str, Any]:
         """Copy and pickle the files: a module on a GPU could not be opened on a machine without."""
-        content = {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
-        return {"config": self.config, "content": content, "folder": None, "_encoder": None}
+        return {"config": self.config, "content": self._content(), "folder": None, "_encoder": None}
 
     def _load(self) -> Any:
         room = encoders()
@@ -137,6 +151,10 @@ class FeatureSource:
         from umpteen.neural.extremetext import FeatureRows
 
         return FeatureRows(self.n_inputs, self._settings)
+
+    def with_settings(self, config: NeuralConfig) -> FeatureSource:
+        """Return the same source with other settings."""
+        return FeatureSource(self.n_inputs, config)
 
     def tokens(self, rows: Any) -> Any:
         """Return sparse rows in the form in which the network reads them."""
@@ -302,6 +320,15 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     examples = _examples(stored, len(labels))
     calibration = read_calibration(stored, len(labels))
     return Parts(config, targets, tfidf, n_features, heads, neural, calibration, examples, _history(stored))
+
+
+def read_given(stored: store.Stored, config: ModelConfig) -> ModelConfig:
+    """Return the settings that a model was trained with, where ``config`` has what ``fit`` chose in place of some."""
+    given = stored.config["meta"].get("given", {})
+    with whole(stored):
+        if not isinstance(given, dict):
+            raise BadInput(f"its settings as given must be a table, but are a {type(given).__name__}")
+        return update(config, given)
 
 
 def calibration_arrays(calibration: Calibration | None) -> dict[str, dict[str, np.ndarray]]:
