@@ -152,8 +152,10 @@ def test_a_preset_names_recipe_and_settings_and_everything_else_wins_over_it() -
     assert settings["network.levels"] == (128, 2_048)
     assert settings["training.learning_rate"] == "1e-3"
     assert settings["encoder.name"] == "minilm"
-    other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "lightxml")
-    assert "--preset holds settings of xr-transformer, but the recipe is lightxml" in " ".join(other.stderr.split())
+    recipe, settings = collect(None, ["training.epochs=3"], "lightxml", preset="amazon-670k")
+    assert (recipe, settings["network.bottleneck"], settings["training.epochs"]) == ("lightxml", 400, "3")
+    other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "parabel")
+    assert "there are presets for xr-transformer, x-transformer, lightxml" in " ".join(other.stderr.split())
     result = run("train", "demo", "-o", "nowhere", "--preset", "wiki-10")
     assert result.exit_code == 2
     assert "the preset must be one of" in " ".join(result.stderr.split())

@@ -123,7 +123,7 @@ def train(
     ] = None,
     weights: Annotated[str | None, typer.Option(metavar="W,W", help="How much each model of it counts.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset, such as wiki10-31k (xr-transformer).")
+        str | None, typer.Option(help="The settings of the recipe's paper for a dataset, such as wiki10-31k.")
     ] = None,
     all_encoders: Annotated[
         bool, typer.Option("--all-encoders", help="Train the paper's ensemble: a model per encoder of the preset.")
@@ -168,7 +168,7 @@ def train(
     common, own = of_recipes(set_ or [])
     recipe, settings = collect(config, common, recipe, preset=preset, **direct)
     if all_encoders:
-        check_all_encoders(preset, settings)
+        check_all_encoders(preset, recipe, settings)
     shares = None if weights is None else numbers(weights, float, "--weights")
     model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
     given = {*settings, *(key for some in own.values() for key in some)}
