@@ -1503,13 +1503,16 @@ def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeyp
 # The manual
 
 
-def documented_commands() -> list[str]:
-    manual = Path(__file__).parents[2] / "docs" / "cli.md"
+def documented_commands(page: str) -> list[str]:
+    manual = Path(__file__).parents[2] / "docs" / page
     blocks = manual.read_text().split("```sh\n")[1:]
     return [line for block in blocks for line in block.split("```")[0].splitlines()]
 
 
-def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["cli.md", "coming-from.md"])
+def test_every_command_of_the_manual_runs(
+    page: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On small data: its labels are renamed to those the manual allows, and demo means this folder."""
     import umpteen.cli.demo
     import umpteen.models
@@ -1524,8 +1527,8 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(umpteen.cli.options, "DEMO", folder)
     monkeypatch.setattr(umpteen.cli.demo, "load_demo", lambda split: umpteen.read(folder, split))
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress, purpose="all": None)
-    commands = documented_commands()
-    assert len(commands) > 15
+    commands = documented_commands(page)
+    assert len(commands) > 10
     for line in commands:
         words = shlex.split(line)
         if words[0] == "mkdir":
@@ -1538,6 +1541,17 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
                 continue
         result = run(*words[1:], stdin=f"{text}\n" if line.startswith("echo") else None)
         assert result.exit_code == 0, (line, result.output)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bench", "calibrate", "compare", "evaluate", "explain", "history", "info", "predict", "train", "tune"],
+)
+def test_a_command_has_a_section_with_an_example(command: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    headings = [line.removeprefix("## ").split(" and ") for line in text.splitlines() if line.startswith("## ")]
+    assert any(command in words for words in headings)
+    assert any(f"umpteen {command} " in line for line in documented_commands("cli.md"))
 
 
 # Progress
