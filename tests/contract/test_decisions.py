@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,7 @@ def test_a_model_can_be_calibrated_on_other_texts(data: Dataset, fresh: Dataset)
 
 
 def test_a_threshold_of_the_settings_is_a_probability(model: XRLinear, fresh: Dataset) -> None:
-    other = XRLinear(threads=1).set_params(search__threshold=0.8)
-    other.__dict__.update({name: value for name, value in model.__dict__.items() if name.endswith("_")})
-    other.set_params(search__threshold=0.8)
+    other = deepcopy(model).set_params(search__threshold=0.8)
     expected = model.predict(fresh.texts[:40], threshold=0.8)
     assert (other.predict(fresh.texts[:40]) != expected).nnz == 0
 
@@ -133,6 +132,14 @@ def test_ensembles_are_calibrated_as_a_whole(data: Dataset, fresh: Dataset, tmp_
     again = umpteen.load(tmp_path / "both")
     np.testing.assert_array_equal(again.topk(fresh.texts, 5).probabilities, top.probabilities)
     assert ensemble.describe()["calibrated"] is True
+
+
+def test_explanations_show_probabilities(model: XRLinear, fresh: Dataset) -> None:
+    text = fresh.texts[0]
+    top, found = model.topk([text], 5), model.explain(text)
+    assert found.probability == pytest.approx(float(top.probabilities[0, 0]), abs=1e-3)
+    assert [one.probability for one in found.suggestions] == top.probabilities[0].tolist()
+    assert f"probability {found.probability:.3f}" in found.to_html()
 
 
 def test_small_data_is_not_held_out() -> None:
