@@ -112,6 +112,8 @@ def test_a_model_can_be_calibrated_on_other_texts(data: Dataset, fresh: Dataset)
         model.tune(fresh.texts, fresh.Y)
     with pytest.raises(BadInput, match="nothing to calibrate on"):
         model.calibrate(fresh.texts[:3], fresh.Y[:3] * 0)
+    with pytest.raises(BadInput, match="no label of these texts is known to the model"):
+        model.calibrate(fresh.texts[:3], [["unknown"]] * 3)
     model.calibrate(fresh.texts, fresh.Y)
     assert model.topk(fresh.texts[:2], 3).probabilities is not None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umpteen.cli.evaluation_output import Requests, breakdown_values, show_breakdown
-from umpteen.cli.options import numbers
+from umpteen.cli.options import data_name, numbers
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
@@ -40,7 +40,7 @@ def evaluate(
         collectors = list(collected.values())
         found = evaluate_model(model, dataset, ks, collectors=collectors, progress=progress, **options)
     if found.unseen_labels >= MANY_UNSEEN:
-        terminal.note(unseen_note(found.unseen_labels, data))
+        terminal.note(unseen_note(found.unseen_labels, data_name(data)))
     groups = collected["breakdown"].result() if requests.breakdown else None
     if as_json:
         more = {} if groups is None else {"breakdown": breakdown_values(groups)}

@@ -101,6 +101,11 @@ def _of_preset(name: str | None, recipe: str) -> dict[str, Any]:
     return dict(preset(name, recipe).settings)
 
 
+def data_name(path: str) -> str:
+    """Return the name of data for a title: ``demo`` for that of the package, the path of others."""
+    return "demo" if path == str(DEMO) else path
+
+
 def data_path(text: str) -> str:
     """Return the path of the data; ``demo`` is the data that comes with the package, unless a file has that name."""
     return str(DEMO) if text == "demo" and not Path(text).exists() else text

@@ -70,7 +70,8 @@ def predict(
         n_rows += len(shown)
     seconds = time.perf_counter() - begun
     if source != "-":
-        terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
+        rows = "row" if n_rows == 1 else "rows"
+        terminal.note(f"{n_rows:,} {rows} in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
 
 
 def _decision(model: Any, k: int | None, threshold: float | None) -> Any:

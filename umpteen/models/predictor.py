@@ -125,6 +125,10 @@ class Predictor:
         check_rows_match(top.labels, targets)
         if not len(top) or not targets.nnz:
             raise BadInput("there is nothing to calibrate on: no text has a label; pass labelled texts")
+        if not targets[:, : len(self.labels_)].nnz:
+            raise BadInput(
+                "no label of these texts is known to the model; check that labels are written as in training"
+            )
         return top, targets
 
     @property
