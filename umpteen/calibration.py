@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from umpteen.errors import BadInput
 from umpteen.metrics import find_hits
 from umpteen.shortlist import TopK
+from umpteen.thresholds import LabelThresholds, Pairs, best_threshold, label_thresholds, last_of_equal
 
 DEPTH = 5  # labels of a text that the map is fitted on: those that are shown or predicted
 _KNOTS = 64
@@ -38,6 +39,8 @@ class Calibration:
         The probability from which on a label is predicted.
     limit
         The most labels that are predicted for a text; None is no limit.
+    labels
+        Thresholds of labels that have their own, if any.
 
     Examples
     --------
@@ -52,18 +55,18 @@ class Calibration:
     probabilities: np.ndarray
     threshold: float = 0.5
     limit: int | None = None
+    labels: LabelThresholds | None = None
 
     @classmethod
     def fit(cls, top: TopK, Y: sp.csr_matrix) -> Calibration:
         """Fit the map on the first labels of rankings of texts with the labels ``Y``, and the threshold on all.
 
-        The threshold is the one with the highest micro-F1.
+        The threshold is the one with the highest micro-F1; labels have their own where that helps.
         """
         near = top.first(DEPTH)
         is_label = near.labels >= 0
         calibration = cls(*_fit_map(near.scores[is_label], find_hits(near.labels, Y)[is_label]))
-        p, is_true = _pairs(calibration, top, Y)
-        return calibration.with_decision(best_threshold(p, is_true, int(Y.nnz)), None)
+        return _with_best_f1(calibration, top, Y, None)
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         """Return the probabilities of scores, float32."""
@@ -71,21 +74,30 @@ class Calibration:
 
     def score_at(self, probability: float) -> float:
         """Return the lowest score with at least this probability; infinity if there is none."""
-        above = np.flatnonzero(self.probabilities >= probability)
-        if not len(above):
-            return float("inf")
-        at = int(above[0])
-        if at == 0:
-            return float("-inf")
-        (low, high), (p, q) = self.scores[at - 1 : at + 1], self.probabilities[at - 1 : at + 1]
-        return float(low + (high - low) * (probability - p) / (q - p))
+        return float(self.scores_at(np.array([probability]))[0])
 
-    def with_decision(self, threshold: float, limit: int | None) -> Calibration:
-        """Return the same map with another threshold and limit."""
-        return Calibration(self.scores, self.probabilities, float(threshold), limit)
+    def scores_at(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the lowest score with at least each of these probabilities; infinity if there is none.
+
+        Examples
+        --------
+        >>> Calibration(np.array([0.0, 1.0]), np.array([0.25, 0.75])).scores_at(np.array([0.25, 0.5, 0.8])).tolist()
+        [-inf, 0.5, inf]
+        """
+        at = np.searchsorted(self.probabilities, probabilities, side="left")  # the first point with this probability
+        last = len(self.scores) - 1
+        low, high = np.clip(at - 1, 0, last), np.clip(at, 0, last)
+        p, rise = self.probabilities[low], self.probabilities[high] - self.probabilities[low]
+        share = np.divide(probabilities - p, rise, out=np.zeros(len(at)), where=rise > 0)
+        between = self.scores[low] + (self.scores[high] - self.scores[low]) * share
+        return np.where(at == 0, -np.inf, np.where(at > last, np.inf, between))
+
+    def with_decision(self, threshold: float, limit: int | None, labels: LabelThresholds | None = None) -> Calibration:
+        """Return the same map with other thresholds and another limit."""
+        return Calibration(self.scores, self.probabilities, float(threshold), limit, labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for a JSON file."""
+        """Return plain values for a JSON file; thresholds of labels are kept as arrays beside it."""
         knots = {"scores": self.scores.tolist(), "probabilities": self.probabilities.tolist()}
         return knots | {"threshold": self.threshold, "limit": self.limit}
 
@@ -117,16 +129,16 @@ def tune(calibration: Calibration, top: TopK, Y: sp.csr_matrix, goal: str) -> Ca
     goal
         ``f1`` (micro-F1), ``f1@K`` (the same with at most K labels per text), ``precision=P`` (the lowest threshold
         with at least this precision), ``recall=R`` (the highest threshold with at least this recall), or ``labels=N``
-        (N labels per text on average).
+        (N labels per text on average). The first two also choose thresholds of single labels where these help.
     """
     name, _, value = goal.partition("=")
     limit = _limit_of(name)
     shallow = top if limit is None else top.first(limit)
-    p, is_true = _pairs(calibration, shallow, Y)
     if name == "f1" or limit is not None:
-        return calibration.with_decision(best_threshold(p, is_true, int(Y.nnz)), limit)
+        return _with_best_f1(calibration, shallow, Y, limit)
+    _, _, p, is_true = _pairs(calibration, top, Y)
     order = np.argsort(-p, kind="stable")
-    found, ends = np.cumsum(is_true[order]), _ends(p[order])
+    found, ends = np.cumsum(is_true[order]), last_of_equal(p[order])
     if name == "precision":
         reached = ends[found[ends] / (ends + 1.0) >= _fraction(goal, value)]
         chosen = reached[-1] if len(reached) else None
@@ -142,25 +154,18 @@ def tune(calibration: Calibration, top: TopK, Y: sp.csr_matrix, goal: str) -> Ca
     return calibration.with_decision(float(p[order[chosen]]), None)
 
 
-def best_threshold(p: np.ndarray, is_true: np.ndarray, n_true: int) -> float:
-    """Return the probability with the highest micro-F1 of all labels that reach it; ``n_true`` are to be found."""
-    if not len(p):
-        return 0.5
-    order = np.argsort(-p, kind="stable")
-    ends = _ends(p[order])
-    f1 = 2.0 * np.cumsum(is_true[order])[ends] / (ends + 1.0 + max(n_true, 1))
-    return float(p[order[ends[np.argmax(f1)]]])
+def _with_best_f1(calibration: Calibration, top: TopK, Y: sp.csr_matrix, limit: int | None) -> Calibration:
+    """Return the calibration with the thresholds that have the highest micro-F1."""
+    pairs, n_true = _pairs(calibration, top, Y), np.diff(Y.indptr)
+    threshold = best_threshold(pairs.p, pairs.is_true, int(n_true.sum()))
+    return calibration.with_decision(threshold, limit, label_thresholds(pairs, threshold, n_true))
 
 
-def _ends(descending: np.ndarray) -> np.ndarray:
-    """Return the last place of each run of equal values: a threshold cannot separate them."""
-    return np.flatnonzero(np.append(descending[1:] != descending[:-1], True))
-
-
-def _pairs(calibration: Calibration, top: TopK, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(calibration: Calibration, top: TopK, Y: sp.csr_matrix) -> Pairs:
     """Return the probabilities of all ranked labels, and which are right."""
     is_label = top.labels >= 0
-    return calibration(top.scores[is_label]).astype(np.float64), find_hits(top.labels, Y)[is_label]
+    p, is_true = calibration(top.scores[is_label]).astype(np.float64), find_hits(top.labels, Y)[is_label]
+    return Pairs(np.nonzero(is_label)[0], top.labels[is_label], p, is_true)
 
 
 def _fit_map(scores: np.ndarray, is_true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -257,8 +257,11 @@ class Metrics:
         self.has_probabilities = True  # of all predictions added so far
         self._n_true = self._n_hit = self._n_predicted = self._first_hit = np.zeros(0)  # allocated by the first block
 
-    def add(self, predicted: TopK | Any, Y: Any) -> None:
-        """Add a block of predictions (a TopK or a score matrix) and its true labels."""
+    def add(self, predicted: TopK | Any, Y: Any, chosen: np.ndarray | None = None) -> None:
+        """Add a block of predictions (a TopK or a score matrix) and its true labels.
+
+        If ``chosen`` is given, F1 is that of the ranked labels for which it is True, whatever the threshold.
+        """
         truth = true_labels(Y, "Y")
         if isinstance(predicted, TopK):
             top = predicted
@@ -273,7 +276,8 @@ class Metrics:
         rank.rank_sums(indptr, indices, top.labels, self._weights, self._sums, self._first_hit, self._n_true)
         if self.threshold is not None:
             threshold = np.float32(self.threshold)  # scores are float32: 0.1 must equal 0.1
-            rank.count_above(indptr, indices, top.labels, top.scores, threshold, self._n_hit, self._n_predicted)
+            scores = top.scores if chosen is None else np.where(chosen, np.float32(np.inf), np.float32(-np.inf))
+            rank.count_above(indptr, indices, top.labels, scores, threshold, self._n_hit, self._n_predicted)
         self._add_probabilities(top, truth)
         self.n_rows += len(top)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import umpteen
 from umpteen import DiSMEC, Ensemble, XRLinear
 from umpteen.data import Dataset, load_demo
 from umpteen.errors import BadInput, BadModelFile
+from umpteen.thresholds import LabelThresholds
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +112,14 @@ def test_a_model_can_be_calibrated_on_other_texts(data: Dataset, fresh: Dataset)
         model.tune(fresh.texts, fresh.Y)
     with pytest.raises(BadInput, match="nothing to calibrate on"):
         model.calibrate(fresh.texts[:3], fresh.Y[:3] * 0)
+    with pytest.raises(BadInput, match="no label of these texts is known to the model"):
+        model.calibrate(fresh.texts[:3], [["unknown"]] * 3)
     model.calibrate(fresh.texts, fresh.Y)
     assert model.topk(fresh.texts[:2], 3).probabilities is not None
 
 
 def test_a_threshold_of_the_settings_is_a_probability(model: XRLinear, fresh: Dataset) -> None:
-    other = XRLinear(threads=1).set_params(search__threshold=0.8)
-    other.__dict__.update({name: value for name, value in model.__dict__.items() if name.endswith("_")})
-    other.set_params(search__threshold=0.8)
+    other = deepcopy(model).set_params(search__threshold=0.8)
     expected = model.predict(fresh.texts[:40], threshold=0.8)
     assert (other.predict(fresh.texts[:40]) != expected).nnz == 0
 
@@ -134,6 +136,14 @@ def test_ensembles_are_calibrated_as_a_whole(data: Dataset, fresh: Dataset, tmp_
     assert ensemble.describe()["calibrated"] is True
 
 
+def test_explanations_show_probabilities(model: XRLinear, fresh: Dataset) -> None:
+    text = fresh.texts[0]
+    top, found = model.topk([text], 5), model.explain(text)
+    assert found.probability == pytest.approx(float(top.probabilities[0, 0]), abs=1e-3)
+    assert [one.probability for one in found.suggestions] == top.probabilities[0].tolist()
+    assert f"probability {found.probability:.3f}" in found.to_html()
+
+
 def test_small_data_is_not_held_out() -> None:
     texts, labels = [f"word{i % 7}" for i in range(90)], [[f"label{i % 7}"] for i in range(90)]
     model = XRLinear(threads=1).fit(texts, labels)
@@ -141,3 +151,58 @@ def test_small_data_is_not_held_out() -> None:
     facts: dict[str, Any] = model.describe()
     assert (facts["calibrated"], facts["threshold"]) == (False, 0.3)
     assert model.predict(["word3"]) == [["label3"]]
+
+
+# Thresholds of single labels
+
+
+def with_own_thresholds(model: Any, n: int = 30) -> Any:
+    """Give the first labels thresholds that differ from the common one on both sides."""
+    own = LabelThresholds(np.arange(n, dtype=np.int32), np.linspace(0.05, 0.95, n))
+    model.calibration_ = model.calibration_.with_decision(model.calibration_.threshold, None, own)
+    return model
+
+
+@pytest.fixture
+def several(data: Dataset) -> Any:
+    models = {"one": XRLinear(threads=1), "ensemble": Ensemble([XRLinear(threads=1), DiSMEC(threads=1)])}
+    return lambda name: with_own_thresholds(models[name].fit(data.texts, data.Y, label_names=data.labels))
+
+
+@pytest.mark.parametrize("kind", ["one", "ensemble"])
+def test_thresholds_of_labels_decide_and_are_stored(several: Any, kind: str, fresh: Dataset, tmp_path: Path) -> None:
+    model, texts = several(kind), fresh.texts[:300]
+    top = model.topk(texts, 100)
+    own = np.append(np.linspace(0.05, 0.95, 30), np.full(len(model.labels_) - 30, model.calibration_.threshold))
+    expected = (top.labels >= 0) & (top.probabilities >= own[top.labels])
+    found = model.predict(texts)
+    assert abs(found.nnz - expected.sum()) <= 2  # but for rounding at the thresholds
+    assert found.nnz != model.predict(texts, threshold=model.calibration_.threshold).nnz  # a given one is for all
+    assert model.describe()["label_thresholds"] == 30
+    model.save(tmp_path / "model")
+    again = umpteen.load(tmp_path / "model")
+    assert (again.predict(texts) != found).nnz == 0
+    evaluated = umpteen.evaluate_model(again, fresh.take(slice(300))).metrics["micro-F1"]
+    right = found.multiply(fresh.Y[:300] > 0).nnz
+    assert evaluated == pytest.approx(200 * right / (found.nnz + fresh.Y[:300].nnz))
+
+
+@pytest.mark.parametrize("kind", ["one", "ensemble"])
+def test_damaged_thresholds_of_labels_are_refused(several: Any, kind: str, tmp_path: Path) -> None:
+    model = several(kind)
+    own = model.calibration_.labels
+    for labels in (own.labels + 10_000, own.labels[::-1].copy()):
+        model.calibration_ = model.calibration_.with_decision(0.5, None, own._replace(labels=labels))
+        model.save(tmp_path / "model")
+        with pytest.raises(BadModelFile, match="thresholds must be those of different labels"):
+            umpteen.load(tmp_path / "model")
+
+
+def test_a_limit_and_an_unreachable_threshold_count_in_evaluations(data: Dataset, fresh: Dataset) -> None:
+    model = XRLinear(threads=1).fit(data.texts, data.Y, label_names=data.labels)
+    model.calibration_ = model.calibration_.with_decision(0.0, 3)  # three labels for every text
+    metrics = umpteen.evaluate_model(model, fresh, ks=(3,)).metrics
+    right = metrics["P@3"] / 100 * 3 * len(fresh)
+    assert metrics["micro-F1"] == pytest.approx(200 * right / (3 * len(fresh) + fresh.Y.nnz))
+    model.calibration_ = model.calibration_.with_decision(1.0, None)
+    assert umpteen.evaluate_model(model, fresh, ks=(1,)).metrics["micro-F1"] == 0.0

@@ -259,7 +259,7 @@ def test_a_text_without_known_words(text: str, fitted: Callable[[str], Model]) -
 
 def test_wrong_arguments(fitted: Callable[[str], Model], made: Made) -> None:
     model = fitted("xr-linear")
-    with pytest.raises(BadInput, match="label has the label 'label 0', none of the 60"):
+    with pytest.raises(BadInput, match="label names 'label 0', which is none of the 60"):
         model.explain(made.texts[0], "label 0")
     with pytest.raises(BadInput, match="k must be"):
         model.explain(made.texts[0], k=0)

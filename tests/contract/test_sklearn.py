@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from umpteen import XRLinear, XRTransformer, load
 from umpteen.config import EncoderConfig, TreeConfig
-from umpteen.errors import BadConfig, NotFitted
+from umpteen.errors import BadConfig, BadModelFile, NotFitted
 from umpteen.models import RECIPES, Model
 
 from .conftest import FLAT, LEARN, LINEAR, SMALL, Made
@@ -83,13 +84,78 @@ def test_what_only_prediction_reads_holds_at_once(recipe: str, brief: Any, made:
     assert all(len(labels) >= len(fewer) for labels, fewer in zip(model.predict(made.texts), before, strict=True))
     assert model.config_ == replace(settled, search=replace(settled.search, threshold=0.0))
     assert model.set_params(search__threshold=None).predict(made.texts) == before
-    model.set_params(tree__leaf_size=4, search__threshold=2.0)
-    assert (model.config_.tree, model.config.tree.leaf_size) == (settled.tree, 4)  # of the next fit
+    model.set_params(search__threshold=2.0)
     assert not any(model.predict(made.texts))
     model.save(tmp_path / "m")
     again = load(tmp_path / "m")
     assert (again.config_.search, again.config_.tree) == (model.config_.search, settled.tree)
     assert again.set_params(search__threshold=None).predict(made.texts) == before
+
+
+def test_what_needs_training_is_refused_by_name(recipe: str, fitted: Callable[[str], Model], made: Made) -> None:
+    model = fitted(recipe)
+    before, expected = model.get_params(), model.predict(made.texts)
+    changes = {
+        "seed": 7,
+        "tree__max_iter": 3,
+        "linear__cost": 9.0,
+        "calibration__rows": 10,
+        "store__weights": "float16",
+    }
+    for key, value in changes.items():
+        with pytest.raises(BadConfig, match=f"{key.replace('__', '.')} cannot be changed to .* needs training"):
+            model.set_params(search__beam=3, **{key: value})
+    assert model.get_params() == before  # nothing is changed if one is refused
+    assert model.predict(made.texts) == expected
+    model.set_params(**{key: before[key] for key in changes})  # as they are
+    copy = clone(model).set_params(**changes)
+    assert copy.config.linear.cost == 9.0
+
+
+def test_where_an_encoder_runs_needs_no_training(small: Callable[..., Model], made: Made) -> None:
+    for recipe in ("xr-transformer", "cascadexml"):
+        model = small(recipe).fit(made.texts, made.lists)
+        expected = model.topk(made.texts, 3).labels
+        model.set_params(encoder__device="cpu", encoder__batch_tokens=64, encoder__precision="float32")
+        assert model.config_.encoder.batch_tokens == 64
+        np.testing.assert_array_equal(model.topk(made.texts, 3).labels, expected)
+        with pytest.raises(BadConfig, match=r"encoder\.max_length cannot be changed"):
+            model.set_params(encoder__max_length=9)
+    usual = model.config.network.beam
+    model.set_params(network__beam=(1,))
+    assert (model.topk(made.texts, 3).labels != expected).any()
+    model.set_params(network__beam=usual)
+    np.testing.assert_array_equal(model.topk(made.texts, 3).labels, expected)
+
+
+def test_weights_of_classifiers_need_no_training(small: Callable[..., Model], made: Made) -> None:
+    model = small("xr-transformer").fit(made.texts, made.lists)
+    fused = model.topk(made.texts, 3).scores
+    alone = model.set_params(head_weight=1.0).topk(made.texts, 3).scores
+    assert (alone != fused).any()
+    np.testing.assert_array_equal(model.set_params(head_weight=None).topk(made.texts, 3).scores, fused)
+    model.set_params(fusion=(1.0, 0.0, 0.0))
+    assert (model.topk(made.texts, 3).scores != fused).any()
+    with pytest.raises(BadConfig, match="fusion cannot be changed"):
+        model.set_params(fusion=())
+
+
+def test_a_saved_model_remembers_what_was_left_open(made: Made, tmp_path: Path) -> None:
+    model = XRLinear(threads=1, linear={"eps": 0.2}).fit(made.texts, made.lists)
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert (again.config.linear.negatives, again.config.linear.cost) == ("auto", 0.0)
+    assert again.config_ == replace(model.config_, threads=0)
+    assert again.describe()["chosen"] == model.describe()["chosen"]
+    assert {"linear.cost", "linear.negatives"} <= set(model.describe()["chosen"])
+    assert "linear.eps" not in model.describe()["chosen"]
+    path = tmp_path / "m" / "config.json"
+    for given, message in (([], "must be a table"), ({"tree.nonsense": 1}, "unknown setting"), ({"seed": "x"}, "seed")):
+        config = json.loads(path.read_text())
+        config["meta"]["given"] = given
+        path.write_text(json.dumps(config))
+        with pytest.raises(BadModelFile, match=message):
+            load(tmp_path / "m")
 
 
 def test_a_fitted_tree_is_searched_as_the_parameters_say(linear_recipe: str, small: Any, made: Made) -> None:
@@ -156,8 +222,8 @@ def test_a_pipeline_from_texts(made: Made, held_out: Made) -> None:
     pipeline.fit(made.texts, made.Y)
     assert pipeline.score(held_out.texts, held_out.Y) > 0.95
     assert pipeline.predict(held_out.texts).shape == held_out.Y.shape
-    pipeline.set_params(xrlinear__tree__branching=4)
-    assert pipeline.named_steps["xrlinear"].config.tree.branching == 4
+    other = clone(pipeline).set_params(xrlinear__tree__branching=4)
+    assert other.named_steps["xrlinear"].config.tree.branching == 4
 
 
 def test_a_grid_search_over_nested_settings(made: Made) -> None:

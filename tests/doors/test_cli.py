@@ -152,8 +152,10 @@ def test_a_preset_names_recipe_and_settings_and_everything_else_wins_over_it() -
     assert settings["network.levels"] == (128, 2_048)
     assert settings["training.learning_rate"] == "1e-3"
     assert settings["encoder.name"] == "minilm"
-    other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "lightxml")
-    assert "--preset holds settings of xr-transformer, but the recipe is lightxml" in " ".join(other.stderr.split())
+    recipe, settings = collect(None, ["training.epochs=3"], "lightxml", preset="amazon-670k")
+    assert (recipe, settings["network.bottleneck"], settings["training.epochs"]) == ("lightxml", 400, "3")
+    other = run("train", "demo", "-o", "nowhere", "--preset", "wiki10-31k", "--recipe", "parabel")
+    assert "there are presets for xr-transformer, x-transformer, lightxml" in " ".join(other.stderr.split())
     result = run("train", "demo", "-o", "nowhere", "--preset", "wiki-10")
     assert result.exit_code == 2
     assert "the preset must be one of" in " ".join(result.stderr.split())
@@ -736,20 +738,20 @@ def test_evaluate_prints_percentages(model: Path, data: Path) -> None:
     assert table.exit_code == 0
     assert "@5" in table.stdout
     assert "20 rows" in table.stdout
-    assert "docs/s" in table.stdout
+    assert "texts/s" in table.stdout
 
 
 def test_evaluate_has_f1_at_k_and_at_the_stored_threshold(model: Path, data: Path) -> None:
     figures = json.loads(run("evaluate", model, data, "--json").stdout)
     assert {"P@1", "F1@1", "F1@3", "F1@5", "micro-F1", "macro-F1"} <= set(figures)
-    assert figures["threshold"] == umpteen.load(model).threshold_ == pytest.approx(0.3)
+    assert figures["threshold"] == umpteen.load(model).describe()["threshold"] == 0.3
     assert figures["F1@5"] == pytest.approx(100 * 2 * 2 / (4 + 2))  # of four labels all are predicted, two are true
     assert (
         json.loads(run("evaluate", model, data, "--json", "--threshold", "0.3").stdout)["micro-F1"]
         == (figures["micro-F1"])
     )
     assert not any(name.startswith("ECE") for name in figures)  # the model has no probabilities
-    assert "score at least 0.3" in run("evaluate", model, data).stdout
+    assert "a score of at least 0.3" in run("evaluate", model, data).stdout
 
 
 class _Calibrated(umpteen.TopK):
@@ -1530,13 +1532,16 @@ def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeyp
 # The manual
 
 
-def documented_commands() -> list[str]:
-    manual = Path(__file__).parents[2] / "docs" / "cli.md"
+def documented_commands(page: str) -> list[str]:
+    manual = Path(__file__).parents[2] / "docs" / page
     blocks = manual.read_text().split("```sh\n")[1:]
     return [line for block in blocks for line in block.split("```")[0].splitlines()]
 
 
-def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["cli.md", "coming-from.md"])
+def test_every_command_of_the_manual_runs(
+    page: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On small data: its labels are renamed to those the manual allows, and demo means this folder."""
     import umpteen.cli.demo
     import umpteen.models
@@ -1551,8 +1556,8 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(umpteen.cli.options, "DEMO", folder)
     monkeypatch.setattr(umpteen.cli.demo, "load_demo", lambda split: umpteen.read(folder, split))
     monkeypatch.setattr(umpteen.models, "warmup", lambda progress, purpose="all": None)
-    commands = documented_commands()
-    assert len(commands) > 15
+    commands = documented_commands(page)
+    assert len(commands) > 10
     for line in commands:
         words = shlex.split(line)
         if words[0] == "mkdir":
@@ -1565,6 +1570,17 @@ def test_every_command_of_the_manual_runs(data: Path, tmp_path: Path, monkeypatc
                 continue
         result = run(*words[1:], stdin=f"{text}\n" if line.startswith("echo") else None)
         assert result.exit_code == 0, (line, result.output)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bench", "calibrate", "compare", "evaluate", "explain", "history", "info", "predict", "train", "tune"],
+)
+def test_a_command_has_a_section_with_an_example(command: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    headings = [line.removeprefix("## ").split(" and ") for line in text.splitlines() if line.startswith("## ")]
+    assert any(command in words for words in headings)
+    assert any(f"umpteen {command} " in line for line in documented_commands("cli.md"))
 
 
 # Progress
@@ -1608,3 +1624,38 @@ def test_a_command_says_once_that_kernels_are_compiled(capsys: pytest.CaptureFix
     with Terminal(quiet=True).progress(), compiling("score.search"):
         pass
     assert capsys.readouterr().err == ""
+
+
+# calibrate and tune
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train on a part of the demo data, enough for probabilities."""
+    folder = tmp_path_factory.mktemp("tagged") / "model"
+    assert run("train", "demo", "-o", folder, "--rows", "1500", "--quiet").exit_code == 0
+    return folder
+
+
+def test_tune_and_evaluate_agree_on_what_is_predicted(tagged: Path) -> None:
+    result = run("tune", tagged, "demo", "--for", "f1@3", "--rows", "400")
+    assert "at most 3 labels per text" in " ".join(result.stderr.split())
+    figures = json.loads(run("evaluate", tagged, "demo", "--json").stdout)
+    assert figures["limit"] == json.loads(run("info", tagged, "--json").stdout)["limit"] == 3
+    assert "at most 3 per text" in " ".join(run("evaluate", tagged, "demo").stdout.split())
+    run("tune", tagged, "demo", "--for", "labels=500")  # all labels, whatever their probability
+    figures = json.loads(run("evaluate", tagged, "demo", "--json").stdout)
+    assert 0 < figures["micro-F1"] < 20
+    given = json.loads(run("evaluate", tagged, "demo", "--json", "--threshold", "1").stdout)
+    assert (given["micro-F1"], given["threshold"]) == (0.0, 1.0)
+
+
+def test_tables_with_other_columns_can_be_tuned_on(tagged: Path, tmp_path: Path) -> None:
+    test = umpteen.load_demo("test").take(slice(300))
+    names = test.labels.names()
+    lines = [f"{i}\t{text}\t{'|'.join(names[j] for j in test.Y[i].indices)}" for i, text in enumerate(test.texts)]
+    (tmp_path / "rows.tsv").write_text("\n".join(lines))
+    columns = ["--no-header", "--text-column", "1", "--label-column", "2", "--label-separator", "|", "--quiet"]
+    for command in (["calibrate", tagged], ["tune", tagged], ["compare", tagged, tagged]):
+        result = run(*command, tmp_path / "rows.tsv", *columns)
+        assert result.exit_code == 0, result.output

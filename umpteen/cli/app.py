@@ -123,7 +123,7 @@ def train(
     ] = None,
     weights: Annotated[str | None, typer.Option(metavar="W,W", help="How much each model of it counts.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset, such as wiki10-31k (xr-transformer).")
+        str | None, typer.Option(help="The settings of the recipe's paper for a dataset, such as wiki10-31k.")
     ] = None,
     all_encoders: Annotated[
         bool, typer.Option("--all-encoders", help="Train the paper's ensemble: a model per encoder of the preset.")
@@ -168,7 +168,7 @@ def train(
     common, own = of_recipes(set_ or [])
     recipe, settings = collect(config, common, recipe, preset=preset, **direct)
     if all_encoders:
-        check_all_encoders(preset, settings)
+        check_all_encoders(preset, recipe, settings)
     shares = None if weights is None else numbers(weights, float, "--weights")
     model = build(recipe, settings, own, rule=rule, weights=shares, preset=preset if all_encoders else None)
     given = {*settings, *(key for some in own.values() for key in some)}
@@ -256,7 +256,9 @@ def evaluate(
         str | None,
         typer.Option(metavar="A,B", help="Add PSP@k: two numbers, or a dataset such as amazon-670k."),
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Minimum score of labels in micro-F1 and macro-F1.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Minimum probability of labels in micro-F1 and macro-F1.")
+    ] = None,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Add metrics by frequency of labels and by labels per text.")
     ] = False,
@@ -296,16 +298,21 @@ def compare(
     as_json: AsJson = False,
     ks: Annotated[str, typer.Option("-k", metavar="K,K", help="Depths of the metrics @k.")] = "1,3,5",
     seed: Annotated[int, typer.Option(help="Seed of the resampling of texts.", min=0)] = 0,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Print the metrics of two models on the same data, and which differences are significant."""
     import umpteen
     from umpteen.cli.comparison import compare as run
-    from umpteen.cli.options import data_path, numbers
+    from umpteen.cli.options import data_path, numbers, table_options
 
     models, names = [umpteen.load(model_a), umpteen.load(model_b)], [str(model_a), str(model_b)]
     options = {"ks": numbers(ks, int, "-k"), "seed": seed, "threads": threads, "as_json": as_json}
+    options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     run(models, names, data_path(data), split=split, terminal=_terminal(quiet), **options)
 
 
@@ -328,12 +335,23 @@ def info(
 
 
 @app.command()
-def calibrate(model: ModelFolder, data: Data, split: Split = "test", rows: Rows = None, quiet: Quiet = False) -> None:
+def calibrate(
+    model: ModelFolder,
+    data: Data,
+    split: Split = "test",
+    rows: Rows = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+) -> None:
     """Fit probabilities and the threshold of a model on labelled texts, and store them in its folder."""
     from umpteen.cli.decision import calibrate as run
-    from umpteen.cli.options import data_path
+    from umpteen.cli.options import data_path, table_options
 
-    run(model, data_path(data), split, rows, terminal=_terminal(quiet))
+    columns = table_options(text_column, label_column, label_separator, no_header)
+    run(model, data_path(data), split, terminal=_terminal(quiet), n_rows=rows, **columns)
 
 
 @app.command()
@@ -345,13 +363,18 @@ def tune(
     ] = "f1",
     split: Split = "test",
     rows: Rows = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
     quiet: Quiet = False,
 ) -> None:
     """Choose which labels predict returns, by a goal on labelled texts, and store it in the model's folder."""
     from umpteen.cli.decision import tune as run
-    from umpteen.cli.options import data_path
+    from umpteen.cli.options import data_path, table_options
 
-    run(model, data_path(data), goal, split, rows, terminal=_terminal(quiet))
+    columns = table_options(text_column, label_column, label_separator, no_header)
+    run(model, data_path(data), goal, split, terminal=_terminal(quiet), n_rows=rows, **columns)
 
 
 @app.command()

@@ -24,7 +24,7 @@ import numpy as np
 from umpteen import __version__
 from umpteen.cli.benchmark_summary import summarize, with_deviation
 from umpteen.cli.evaluation import MANY_UNSEEN, unseen_note
-from umpteen.cli.options import check_own
+from umpteen.cli.options import check_own, data_name
 from umpteen.cli.terminal import Terminal
 from umpteen.cli.training import build, size_of
 from umpteen.config import to_dict
@@ -128,7 +128,7 @@ def _measured(job: Job, known: dict[str, Any], out: Path | None, terminal: Termi
         terminal.note(f"{job.recipe} on {job.data}{seed}")
         known[key] = in_own_process(job)
         if known[key]["unseen_labels"] >= MANY_UNSEEN:
-            terminal.note(unseen_note(known[key]["unseen_labels"], f"{job.data} ({job.split})"))
+            terminal.note(unseen_note(known[key]["unseen_labels"], f"{data_name(job.data)} ({job.split})"))
         if out is not None:
             atomic_write(out, json.dumps(known, indent=1))
     return known[key]
@@ -170,7 +170,7 @@ def _show(rows: Sequence[Mapping[str, Any]], data: str, split: str, terminal: Te
     columns = {key: name for key, name in COLUMNS.items() if any(row.get(key) is not None for row in rows)}
     shown = [[with_deviation(row, key) for key in columns] for row in rows]
     n_seeds = max(len(row.get("seeds", [])) for row in rows)
-    title = f"{data} ({split}; PSP with A = {a}, B = {b})"
+    title = f"{data_name(data)} ({split}; PSP with A = {a}, B = {b})"
     terminal.table(list(columns.values()), shown, title=title, lines=n_seeds > 0)
     terminal.say("PSP uses the label counts of the training rows.")
     if n_seeds:

@@ -1,6 +1,6 @@
 """``umpteen compare``: print the metrics of two models on the same data, and which differences are significant."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umpteen.cli.terminal import Terminal, printable
@@ -22,9 +22,10 @@ def compare(
     seed: int = 0,
     threads: int | None = None,
     as_json: bool = False,
+    columns: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the metrics of two models on a split of ``data`` with their differences."""
-    dataset = read_for(models[0], data, split)
+    dataset = read_for(models[0], data, split, **(columns or {}))
     with terminal.progress() as progress:
         options = {"n_resamples": _RESAMPLES, "seed": seed, "threads": threads, "progress": progress}
         found = compare_models(*models, dataset, ks, **options)

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umpteen.cli.evaluation_output import Requests, breakdown_values, show_breakdown
-from umpteen.cli.options import numbers
+from umpteen.cli.options import data_name, numbers
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
+from umpteen.evaluation.model import finite
 from umpteen.metrics import N_BINS, PROPENSITY
+from umpteen.models.predictor import check_threshold
 
 MANY_UNSEEN = 30.0  # per cent of the labels from which on a wrong separator or vocabulary is likely
 
@@ -33,31 +35,33 @@ def evaluate(
     constants = None if propensity is None else propensity_constants(propensity)
     collected = requests.collectors(model, ks)
     dataset = read_for(model, data, split, **(columns or {}))
-    options = {"propensity": constants, "threshold": threshold, "threads": threads}
+    options = {"propensity": constants, "threshold": _as_score(model, threshold), "threads": threads}
     with terminal.progress() as progress:
         collectors = list(collected.values())
         found = evaluate_model(model, dataset, ks, collectors=collectors, progress=progress, **options)
     if found.unseen_labels >= MANY_UNSEEN:
-        terminal.note(unseen_note(found.unseen_labels, data))
+        terminal.note(unseen_note(found.unseen_labels, data_name(data)))
     groups = collected["breakdown"].result() if requests.breakdown else None
     if as_json:
         more = {} if groups is None else {"breakdown": breakdown_values(groups)}
-        terminal.json(_json_values(found) | _propensity_values(model, constants) | more)
+        terminal.json(
+            _json_values(found) | _decision_values(model, threshold) | _propensity_values(model, constants) | more
+        )
     else:
-        _show(model, found, constants, ks, f"{dataset.name or data} ({split})", terminal)
+        _show(model, found, threshold, constants, ks, f"{dataset.name or data} ({split})", terminal)
         if groups is not None:
             show_breakdown(groups, ks, terminal)
     requests.write(found, collected, max(ks))
 
 
 def _show(
-    model: Any, found: Evaluation, constants: tuple[float, float] | None, ks: Sequence[int], title: str,
-    terminal: Terminal,
+    model: Any, found: Evaluation, threshold: float | None, constants: tuple[float, float] | None, ks: Sequence[int],
+    title: str, terminal: Terminal,
 ) -> None:  # fmt: skip
     """Print the table of metrics and the lines below it."""
     table = figure_table(found.metrics | {"unseen labels": found.unseen_labels}, ks)
     terminal.table(*table, title=title)
-    for line in [*_lines(found), *_propensity_lines(model, constants)]:
+    for line in [*_lines(found), _decision_line(model, threshold), *_propensity_lines(model, constants)]:
         terminal.say(line)
     if found.shortlist_recall:
         terminal.say(_recall_line(model.describe()["levels"][1:], found.shortlist_recall))
@@ -104,18 +108,43 @@ def _json_values(found: Evaluation) -> dict[str, Any]:
     values["unseen_labels"] = round(found.unseen_labels, 4)
     if found.shortlist_recall:
         values["shortlist_recall"] = [round(value, 4) for value in found.shortlist_recall]
-    values["threshold"] = found.threshold
     return values | {"rows": found.n_rows, "rows_per_s": round(_speed(found), 1)}
 
 
 def _lines(found: Evaluation) -> list[str]:
     """Return the lines below the table."""
-    lines = [f"{found.n_rows:,} rows, {_speed(found):,.0f} docs/s"]
-    lines.append(f"micro-F1 and macro-F1 of the labels that score at least {found.threshold:g}")
+    lines = [f"{found.n_rows:,} rows, {_speed(found):,.0f} texts/s"]
     errors = [f"{name} {value:.4f}" for name, value in found.metrics.items() if name.startswith("ECE@")]
     if errors:
         lines.append(f"calibration error of the probabilities: {', '.join(errors)} (0 to 1, {N_BINS} bins)")
     return lines
+
+
+def _as_score(model: Any, threshold: float | None) -> float | None:
+    """Return the score of a threshold, which is a probability if the model has these."""
+    if threshold is None:
+        return None
+    check_threshold(threshold)
+    return finite(model.score_at(threshold))
+
+
+def _decision_values(model: Any, threshold: float | None) -> dict[str, Any]:
+    """Return at which threshold F1 was measured, and what else decides."""
+    if threshold is not None:
+        return {"threshold": threshold}
+    facts = model.describe()
+    return {name: facts[name] for name in ("threshold", "limit", "label_thresholds") if facts.get(name) is not None}
+
+
+def _decision_line(model: Any, threshold: float | None) -> str:
+    values = _decision_values(model, threshold)
+    scale = "a probability of" if model.calibration_ is not None else "a score of"
+    words = [f"micro-F1 and macro-F1 of the labels with {scale} at least {values['threshold']:.3g}"]
+    if values.get("label_thresholds"):
+        words.append(f"{values['label_thresholds']:,} of them with their own thresholds")
+    if values.get("limit"):
+        words.append(f"at most {values['limit']} per text")
+    return ", ".join(words)
 
 
 def _speed(found: Evaluation) -> float:

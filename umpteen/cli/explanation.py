@@ -32,12 +32,11 @@ def explain(
 
 def show(found: Explanation, terminal: Terminal, name: str = "") -> None:
     """Print an explanation, then that of each model of an ensemble."""
-    rank = "" if found.rank is None else f", place {found.rank}"
-    terminal.say(f"{name}{found.label} ({found.recipe}): score {found.score:.4g}{rank}. {found.reason}")
+    terminal.say(f"{name}{found.label} ({found.recipe}): {found.numbers}. {found.reason}")
     for note in found.notes:
         terminal.note(note)
     if not name:
-        terminal.table(["label", "score"], [[one.label, one.score] for one in found.suggestions], title="Suggested")
+        terminal.table(*found.suggestion_table(), title="Suggested")
     words = sorted(found.top_words(len(found.words)), key=lambda item: -abs(item[1]))[:_WORDS]
     if words:
         terminal.table(["word", "contribution"], words, title=f"Words ({found.word_scale})")

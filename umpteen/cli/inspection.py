@@ -11,6 +11,8 @@ from umpteen.cli.terminal import Terminal, printable
 from umpteen.config import NeuralConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
+_DECISION = ("calibrated", "threshold", "limit", "label_thresholds")
+
 
 def info(
     path: Path, *, terminal: Terminal, as_json: bool = False, with_tree: bool = False, depth: int | None = None,
@@ -35,6 +37,8 @@ def info(
     members = facts.pop("models", [])
     _show([str(path)], [facts], terminal)
     if members:
+        if facts["calibrated"]:  # then the ensemble decides
+            members = [{key: value for key, value in member.items() if key not in _DECISION} for member in members]
         _show([f"model {number}" for number in range(1, len(members) + 1)], members, terminal)
     if with_tree:
         columns = [column.replace("_", " ") for column in levels[0]]
@@ -65,10 +69,35 @@ def tree_levels(model: Any) -> list[dict[str, Any]]:
 
 
 def _show(names: list[str], models: list[dict[str, Any]], terminal: Terminal) -> None:
-    """Print a table with a column for each model."""
-    keys = dict.fromkeys(key for facts in models for key in facts)
+    """Print a table with a column for each model: what is so by choice, of a person or of ``fit``, or by the data."""
+    models = [_by_origin(facts) for facts in models]
+    keys = dict.fromkeys(key for facts in models for key in facts if any(_applies(one.get(key)) for one in models))
     rows = [[key.replace("_", " "), *(_shown(key, facts.get(key)) for facts in models)] for key in keys]
     terminal.table(["", *names], rows)
+
+
+def _by_origin(facts: dict[str, Any]) -> dict[str, Any]:
+    """Separate settings that were given from those that ``fit`` chose, and say what kind of number a threshold is."""
+    facts = dict(facts)
+    chosen = facts.pop("chosen", {})
+    if "settings" in facts:
+        facts["settings"] = {key: value for key, value in facts["settings"].items() if key not in chosen}
+        facts = _inserted(facts, "settings", "chosen by fit", chosen)
+    if "calibrated" in facts:
+        facts["threshold"] = f"{facts['threshold']:.4g}, a {'probability' if facts.pop('calibrated') else 'score'}"
+    return facts
+
+
+def _applies(value: Any) -> bool:
+    """Return whether there is something to show."""
+    return bool(value) or value is False
+
+
+def _inserted(facts: dict[str, Any], after: str, name: str, value: Any) -> dict[str, Any]:
+    """Return the table with one entry more, behind another one."""
+    place = list(facts).index(after) + 1
+    items = list(facts.items())
+    return dict([*items[:place], (name, value), *items[place:]])
 
 
 def recipes(*, terminal: Terminal, as_json: bool = False) -> None:

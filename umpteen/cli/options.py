@@ -9,6 +9,7 @@ from umpteen.config import describe_all
 from umpteen.errors import BadConfig, BadInput, nearest
 
 DEFAULT_RECIPE = "xr-linear"
+PRESET_RECIPE = "xr-transformer"  # if a preset is named and no recipe is
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 
 
@@ -44,16 +45,14 @@ def collect(
     config: Path | None, pairs: Sequence[str], recipe: str | None = None, *, preset: str | None = None, **direct: Any
 ) -> tuple[str, dict[str, Any]]:
     """Return the recipe and its settings by dotted name; later sources override: preset, file, ``--set``, flags."""
-    settings = _of_preset(preset)
-    settings |= flatten(_read_config(config)) if config is not None else {}
-    named = settings.pop("recipe", DEFAULT_RECIPE)
+    settings = flatten(_read_config(config)) if config is not None else {}
+    named = settings.pop("recipe", DEFAULT_RECIPE if preset is None else PRESET_RECIPE)
     settings |= by_key(pairs)
     if "encoder" in settings:
         settings["encoder.name"] = settings.pop("encoder")
     settings |= {key: value for key, value in direct.items() if value is not None}
     chosen = recipe or settings.get("recipe", named)
-    if preset is not None and "transformer" not in chosen:
-        raise BadConfig(f"--preset holds settings of xr-transformer, but the recipe is {chosen}; leave one of them out")
+    settings = _of_preset(preset, chosen) | settings
     _check_keys(settings)
     settings.pop("recipe", None)
     return chosen, settings
@@ -94,23 +93,28 @@ def check_own(own: Collection[str], names: Collection[str]) -> None:
             raise BadConfig(f"--set names the recipe {name}, which is not one of {', '.join(sorted(names))}")
 
 
-def check_all_encoders(preset: str | None, settings: dict[str, Any]) -> None:
+def check_all_encoders(preset: str | None, recipe: str, settings: dict[str, Any]) -> None:
     """Refuse --all-encoders without a preset, or with another encoder."""
     if preset is None:
         raise BadConfig(
             "--all-encoders trains a model for each encoder of a preset; name it, as in --preset wiki10-31k"
         )
-    if settings["encoder.name"] != _of_preset(preset)["encoder.name"]:
+    if settings["encoder.name"] != _of_preset(preset, recipe)["encoder.name"]:
         raise BadConfig(f"--all-encoders takes the encoders of {preset}, but {settings['encoder.name']} is named, too")
 
 
-def _of_preset(name: str | None) -> dict[str, Any]:
-    """Return the settings of a paper for a dataset."""
+def _of_preset(name: str | None, recipe: str) -> dict[str, Any]:
+    """Return the settings of the recipe's paper for a dataset."""
     if name is None:
         return {}
     from umpteen.models.presets import preset
 
-    return {"recipe": "xr-transformer", **preset(name).settings}
+    return dict(preset(name, recipe).settings)
+
+
+def data_name(path: str) -> str:
+    """Return the name of data for a title: ``demo`` for that of the package, the path of others."""
+    return "demo" if path == str(DEMO) else path
 
 
 def data_path(text: str) -> str:

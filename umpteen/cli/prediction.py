@@ -18,7 +18,6 @@ from umpteen.data.readers import document_folder
 from umpteen.data.tables import is_json_row, json_rows
 from umpteen.data.xmc import NO_TEXTS, load_npz
 from umpteen.errors import BadInput, nearest
-from umpteen.metrics import ABOVE_THRESHOLD
 
 _USUAL_K = 5  # labels of a model that is not calibrated
 _BLOCK = 4096  # maximum number of texts predicted at a time
@@ -52,7 +51,7 @@ def predict(
     """
     if threshold is not None and not math.isfinite(threshold):
         raise BadInput(f"--threshold takes a number, but got {threshold}; probabilities lie between 0 and 1")
-    k, least = _decision(model, k, threshold)
+    decision = _decision(model, k, threshold)
     options = {"beam": beam, "threads": threads}
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, model.labels_)
@@ -63,24 +62,23 @@ def predict(
     line = _LINES[has_files, as_json]
     n_rows, begun = 0, time.perf_counter()
     for shown, X in blocks:
-        top = model.topk(X, k, **options)
+        top = model.topk(X, decision.depth, **options)
         probabilities = [None] * len(shown) if top.probabilities is None else top.probabilities.tolist()
-        answers = zip(shown, top.labels.tolist(), top.scores.tolist(), probabilities, strict=True)
-        sys.stdout.write("".join(line(text, _named(labels, *found, least)) for text, *found in answers))
+        answers = zip(shown, top.labels.tolist(), top.scores.tolist(), probabilities, decision.chosen(top), strict=True)
+        sys.stdout.write("".join(line(text, _named(labels, *found)) for text, *found in answers))
         sys.stdout.flush()
         n_rows += len(shown)
     seconds = time.perf_counter() - begun
     if source != "-":
-        terminal.note(f"{n_rows:,} rows in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
+        rows = "row" if n_rows == 1 else "rows"
+        terminal.note(f"{n_rows:,} {rows} in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
 
 
-def _decision(model: Any, k: int | None, threshold: float | None) -> tuple[int, float]:
-    """Return how many labels are printed at most, and the lowest score of those that are."""
+def _decision(model: Any, k: int | None, threshold: float | None) -> Any:
+    """Return which labels are printed: those of ``predict``, but the first few if there are no probabilities."""
     if k is None and threshold is None and model.calibration_ is None:
-        return _USUAL_K, -math.inf
-    least = -math.inf if k is not None and threshold is None else model.score_at(threshold)
-    limit = None if model.calibration_ is None else model.calibration_.limit
-    return k or limit or min(len(model.labels_), ABOVE_THRESHOLD), least
+        k = _USUAL_K
+    return model.decision(k, threshold)
 
 
 def blocks_of(model: Any, source: str, whole_file: bool, columns: Mapping[str, Any]) -> tuple[Iterator[Block], bool]:
@@ -195,9 +193,9 @@ class Named(NamedTuple):
 
 
 def _named(
-    labels: Labels, ids: Sequence[int], scores: Sequence[float], probabilities: Sequence[float] | None, least: float
+    labels: Labels, ids: Sequence[int], scores: Sequence[float], probabilities: Sequence[float] | None, chosen: Any
 ) -> list[Named]:
-    places = [place for place, (i, score) in enumerate(zip(ids, scores, strict=True)) if i >= 0 and score >= least]
+    places = chosen.nonzero()[0].tolist()
     found = [ids[place] for place in places]
     return [
         Named(name, i, key, scores[place], None if probabilities is None else probabilities[place])

@@ -18,6 +18,7 @@ _FEWEST_ROWS = 500  # with fewer training rows none are held out
 
 _RANKER = When("there is a ranker", has_ranker)
 _ROWS = When("feature rows are read", lambda c: has_ranker(c) or c.network.reads == "features")
+_PREDICTED = When("linear.negatives is not tfn", lambda c: c.linear.negatives != "tfn")
 _WORDS = When("labels are clustered or ranked", lambda c: has_ranker(c) or c.network.head != "full")
 
 
@@ -96,13 +97,14 @@ class LinearConfig(Checked):
         choices=("auto", "tfn", "man", "tfn+man"),
     )
     negatives_at: str = option(
-        "leaf", "levels that use predicted parents with man: leaf or all", choices=("leaf", "all")
+        "leaf", "levels that use predicted parents with man: leaf or all", choices=("leaf", "all"), when=_PREDICTED
     )
     negatives_beam: int = option(
         0,
         "predicted parents per text with man; 0: search.beam, or less if negatives is auto: 2.5 for each true parent "
         "of a row, 1.5 if it is features that explain the loss",
         low=0,
+        when=_PREDICTED,
     )
     relevance: str = option(
         "none",

@@ -206,7 +206,8 @@ def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # overflow gives inf, which is refused later
             return array.astype(np.float32, copy=False)
     except (ValueError, TypeError, OverflowError) as error:
-        raise BadInput(f"{name} must hold numbers: {error}") from error
+        hint = "; pass texts as a list or as one column of a table" if name == "X" else ""
+        raise BadInput(f"{name} must hold numbers: {str(error)[:80]}{hint}") from error
 
 
 def _check_finite(csr: sp.csr_matrix, name: str) -> None:

@@ -171,6 +171,11 @@ def _column(names: list[str], column: str, here: str) -> int:
     """Return the position of a column; duplicate columns are refused."""
     if names.count(column) > 1:
         raise BadInput(f"{here}: there are {names.count(column)} columns '{column}'; rename all but one")
+    if len(names) == 1 and column != names[0] and (";" in names[0] or "\t" in names[0]):
+        raise BadInput(
+            f"{here}: columns are separated by commas in .csv files and by tabs in .tsv files, but the header has one "
+            f"column, {names[0]!r:.80}; convert the file"
+        )
     return _field({name: at for at, name in enumerate(names)}, column, here)
 
 

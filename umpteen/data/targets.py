@@ -120,7 +120,7 @@ class Targets:
         if len(unknown):
             label = str(items[unknown[0]])
             hint = nearest(label, self.labels.names(range(min(len(self.labels), 10_000))))
-            raise BadInput(f"{what} has the label {label!r}, none of the {len(self.labels)} known ones{hint}")
+            raise BadInput(f"{what} names {label!r}, which is none of the {len(self.labels)} known labels{hint}")
         return found.indices
 
 

@@ -15,6 +15,7 @@ from umpteen.metrics import Metrics, Reliability, depth, inverse_propensity_of_c
 from umpteen.shortlist import TopK
 
 _BLOCK = 4096  # rows predicted at a time
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Evaluation(NamedTuple):
@@ -23,7 +24,8 @@ class Evaluation(NamedTuple):
     ``metrics`` are percentages by name, ``seconds`` is the time of prediction. ``unseen_labels`` is the percentage of
     the true labels that no training row had. ``shortlist_recall`` is, for a network with several levels, the percentage
     of true nodes that each level below the first scores; empty for other models. ``threshold`` is the score at which F1
-    is measured. ``reliability`` compares the probabilities of the first labels with frequencies; None without
+    is measured; labels with thresholds of their own, and a limit of labels per text, count as in ``predict`` unless a
+    threshold was given. ``reliability`` compares the probabilities of the first labels with frequencies; None without
     probabilities.
     """
 
@@ -74,7 +76,7 @@ def evaluate_model(
         that the model was trained on.
     threshold
         micro-F1 and macro-F1 are those of the labels that score at least this much, among the 100 best of a text; by
-        default the threshold of the model's ``predict``.
+        default those of the labels that the model's ``predict`` returns.
     collectors
         Objects that are given the predictions and true labels too, such as ``TextResults``, ``BreakdownMetrics`` and
         ``ThresholdCurve``.
@@ -96,15 +98,21 @@ def evaluate_model(
     X = labelled_inputs(model, dataset)
     Y = dataset.align(model.labels_).Y
     weights = None if propensity is None else label_weights(model, Y.shape[1], *propensity)
-    threshold = model.threshold_ if threshold is None else threshold
+    decision = model.decision() if threshold is None else None
+    threshold = finite(model.threshold_) if threshold is None else threshold
     metrics = Metrics(ks, inverse_propensity=weights, threshold=threshold)
-    seconds = _add_blocks(metrics, collectors, model, X, Y, threads, progress)
+    seconds = _add_blocks(metrics, collectors, decision, model, X, Y, threads, progress)
     recall = []
     if hasattr(model, "shortlist_recall"):
         recall = model.shortlist_recall(X, Y[:, : len(model.labels_)], threads=threads, progress=progress)
     figures = metrics.result()
     table = metrics.reliability(max(metrics.ks)) if metrics.has_probabilities else None
     return Evaluation(figures, len(dataset), seconds, unseen_labels(model, Y), recall, threshold, table)
+
+
+def finite(score: float) -> float:
+    """Return a score that can be written as a number, where all labels or none reach the threshold."""
+    return min(max(score, -_LARGEST), _LARGEST)
 
 
 def read_for(model: Any, path: str | os.PathLike[str], split: str = "test", **columns: Any) -> Dataset:
@@ -171,8 +179,8 @@ def predict_all(model: Any, X: Any, k: int, threads: int | None = None, progress
 
 
 def _add_blocks(
-    metrics: Metrics, collectors: Sequence[Collector], model: Any, X: Any, Y: sp.csr_matrix, threads: int | None,
-    progress: Progress,
+    metrics: Metrics, collectors: Sequence[Collector], decision: Any, model: Any, X: Any, Y: sp.csr_matrix,
+    threads: int | None, progress: Progress,
 ) -> float:  # fmt: skip
     """Predict block by block and add each to the metrics; return the seconds spent on prediction."""
     n_rows, seconds = Y.shape[0], 0.0
@@ -184,20 +192,28 @@ def _add_blocks(
         begun = time.perf_counter()
         top = model.topk(X[rows], k, threads=threads)
         seconds += time.perf_counter() - begun
-        _add_block(metrics, top, Y[rows], lambda some, n: model.topk(some, n, threads=threads), X[rows])
+        _add_block(metrics, decision, top, Y[rows], lambda some, n: model.topk(some, n, threads=threads), X[rows])
         for collector in collectors:
             collector.add(top, Y[rows])
         progress("predict", rows.stop, n_rows)
     return seconds
 
 
-def _add_block(metrics: Metrics, top: TopK, Y: sp.csr_matrix, topk: Callable[[Any, int], TopK], X: Any) -> None:
-    """Add a block; texts whose last label reaches the threshold are predicted again, with more labels."""
-    deepest = depth(metrics.ks, metrics.threshold, Y.shape[1])
-    is_cut = (top.labels[:, -1] >= 0) & (top.scores[:, -1] >= np.float32(metrics.threshold))
+def _add_block(
+    metrics: Metrics, decision: Any, top: TopK, Y: sp.csr_matrix, topk: Callable[[Any, int], TopK], X: Any
+) -> None:
+    """Add a block; texts whose last label reaches a threshold are predicted again, with more labels."""
+    deepest, lowest = depth(metrics.ks, metrics.threshold, Y.shape[1]), metrics.threshold
+    if decision is not None:
+        deepest, lowest = min(deepest, max(decision.depth, *metrics.ks)), decision.lowest
+
+    def add(some: TopK, truth: sp.csr_matrix) -> None:
+        metrics.add(some, truth, None if decision is None else decision.chosen(some))
+
+    is_cut = (top.labels[:, -1] >= 0) & (top.scores[:, -1] >= np.float32(lowest))
     if top.k >= deepest or not is_cut.any():
-        metrics.add(top, Y)
+        add(top, Y)
         return
-    metrics.add(top[~is_cut], Y[~is_cut])
+    add(top[~is_cut], Y[~is_cut])
     rows = np.flatnonzero(is_cut)
-    metrics.add(topk(X[rows] if sp.issparse(X) else [X[row] for row in rows], deepest), Y[rows])
+    add(topk(X[rows] if sp.issparse(X) else [X[row] for row in rows], deepest), Y[rows])

@@ -302,25 +302,37 @@ class Model(Contract, Predictor):
             self.config_, self.targets_, self.tfidf_, self.n_features_in_, self.heads_, self.neural_, self.calibration_,
             self.examples_, self.history_,
         )  # fmt: skip
-        return folder.contents(folder.Parts(*state))
+        contents = folder.contents(folder.Parts(*state))
+        given = difference(self.config, self.config_)  # what was left open, such as linear.negatives = auto
+        contents["config"]["meta"]["given"] = {key: given[key] for key in self._chosen()}
+        return contents
+
+    def _chosen(self) -> dict[str, Any]:
+        """Return the settings that ``fit`` chose from the data, by dotted key."""
+        return {key: value for key, value in difference(self.config_, self.config).items() if key != "threads"}
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
         ahead.plan(PREDICT, str(stored.path.absolute()))
         parts = folder.read(stored, cls.config_class, verify=verify)
-        model = cls.from_config(parts.config)
+        model = cls.from_config(folder.read_given(stored, parts.config))
         model._take(parts)
         return model
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
         self._check_fitted()
-        settings = difference(self.config_, self.defaults())
-        settings.pop("threads", None)  # a property of the machine, not of the model
+        chosen, idle = self._chosen(), self.config_.unused
+        settings = {
+            key: value
+            for key, value in difference(self.config_, self.defaults()).items()
+            if key != "threads" and not (key in chosen and key in idle)  # threads are a property of the machine
+        }
         return {
             "recipe": self.recipe,
             "paper": self.paper,
             "settings": settings,
+            "chosen": {key: value for key, value in chosen.items() if key not in idle},
             "labels": len(self.labels_),
             "features": self.n_features_in_,
             "input": "texts" if self.tfidf_ is not None else "feature rows",
@@ -341,13 +353,12 @@ class Model(Contract, Predictor):
             if self.tfidf_ is not None:
                 self.tfidf_ = Tfidf.from_arrays(self.tfidf_.config, self.tfidf_.arrays())
 
-    def _search_anew(self) -> None:
-        """Take up ``search`` and ``ensemble`` as they are now."""
-        config, fitted = self.config, self.config_.search
-        search = config.search
-        if replace(search, threshold=fitted.threshold) != fitted:
+    def _take_up(self, changed: Mapping[str, Any]) -> None:
+        """Predict with settings that were changed."""
+        self.config_ = update(self.config_, changed)
+        search = self.config_.search
+        if any(key.startswith("search.") and key != "search.threshold" for key in changed):
             self.heads_ = [LinearTree(h.arrays, h.tree, h.n_features, search) for h in self.heads_]
-        self.config_ = replace(self.config_, search=search, ensemble=config.ensemble)
 
     def _take(self, parts: folder.Parts) -> None:
         """Become the model that consists of these parts, all at once."""

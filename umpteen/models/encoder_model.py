@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import scipy.sparse as sp
@@ -59,6 +60,11 @@ class EncodedModel(Model):
     def _fusion_weights(self) -> Weights:
         """The logistic model that combines ranker and classifiers."""
         return self.config_.fusion or USUAL  # type: ignore[attr-defined]
+
+    def _take_up(self, changed: Mapping[str, Any]) -> None:
+        super()._take_up(changed)
+        if self.neural_ is not None and any(key.startswith(("encoder.", "network.")) for key in changed):
+            self.neural_ = self.neural_.with_settings(self.config_)
 
     def _check_texts(self, X: Any) -> None:
         """Refuse feature rows in training."""

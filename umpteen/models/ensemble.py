@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen import store
+from umpteen.calibration import Calibration
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets, read_targets
@@ -26,7 +27,7 @@ from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.explain import explain_ensemble
 from umpteen.models.explanation import Explanation
-from umpteen.models.folder import check_digests, count_of, read_calibration, whole
+from umpteen.models.folder import calibration_arrays, check_digests, count_of, read_calibration, whole
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run
 from umpteen.models.recipes import RECIPES, create_members
@@ -235,6 +236,9 @@ class Ensemble(Predictor):
             return self._fitted()[0].score_at(threshold)
         return super().score_at(threshold)
 
+    def _own_calibration(self) -> Calibration | None:
+        return self.calibration_ or self._fitted()[0].calibration_
+
     @property
     def _given_threshold(self) -> float | None:
         return self._fitted()[0]._given_threshold
@@ -269,7 +273,7 @@ class Ensemble(Predictor):
         if self.calibration_ is not None:
             meta["calibration"] = self.calibration_.to_dict()
         config = {"recipe": self.recipe, "settings": settings, "meta": meta}
-        store.write(path, config=config, arrays={}, extra=files)
+        store.write(path, config=config, arrays=calibration_arrays(self.calibration_), extra=files)
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:
@@ -280,7 +284,7 @@ class Ensemble(Predictor):
             models = [open_model(stored.nested(_MEMBER.format(number)), inside) for number in numbers]
             settings = stored.config["settings"]
             ensemble = cls(models, settings["rule"], settings["weights"])
-            ensemble.calibration_ = read_calibration(stored.config["meta"])
+            ensemble.calibration_ = read_calibration(stored, len(ensemble.labels_))
             return ensemble
 
 

@@ -54,11 +54,12 @@ def explain(model: Any, text: Any, label: Any, k: int, max_words: int, threads: 
     found = model._findings(rows, number, k, workers)
     rank = _rank(top, number, found.paths)
     words, features, notes = _words(model, text, number, found, max_words, workers)
+    score = float(model._scored(rows, _pairs(model, [number]), workers).data[0])
     return Explanation(
         model.recipe, text if isinstance(text, str) else None, *_names(model, number),
-        float(model._scored(rows, _pairs(model, [number]), workers).data[0]),
-        rank, k, _suggestions(model, top, k), _reason(rank, k, found.paths), found.scale, share_out(found.parts),
+        score, rank, k, _suggestions(model, top, k), _reason(rank, k, found.paths), found.scale, share_out(found.parts),
         tuple(found.paths), model._word_scale, tuple(words), tuple(features), tuple(notes), _nearest(model, text),
+        probability=_probability(model, score),
     )  # fmt: skip
 
 
@@ -71,13 +72,19 @@ def explain_ensemble(ensemble: Any, text: Any, label: Any, k: int, max_words: in
     weights = np.ones(len(models)) if ensemble.weights is None else np.divide(ensemble.weights, max(ensemble.weights))
     weights = weights / weights.sum()
     parts = [(f"model {i + 1}: {one.recipe}", weights[i], one.score) for i, one in enumerate(models)]
-    rank = _rank(top, number, [])
-    notes = [] if ensemble.rule == "average" else [f"Labels are ranked by {ensemble.rule}, not by this score."]
+    rank, score, is_mean = _rank(top, number, []), float(sum(w * s for _, w, s in parts)), ensemble.rule == "average"
+    notes = [] if is_mean else [f"Labels are ranked by {ensemble.rule}, not by this score."]
     return Explanation(
-        ensemble.recipe, models[0].text, *_names(ensemble, number), float(sum(w * s for _, w, s in parts)), rank, k,
+        ensemble.recipe, models[0].text, *_names(ensemble, number), score, rank, k,
         _suggestions(ensemble, top, k), _reason(rank, k, []), SCORE, share_out(parts), (),
         "models", tuple(_mean_words(models, weights)), (), tuple(notes), models=tuple(models),
+        probability=_probability(ensemble, score) if is_mean else None,
     )  # fmt: skip
+
+
+def _probability(model: Any, score: float) -> float | None:
+    """Return the probability of a score, if the model is calibrated."""
+    return None if model.calibration_ is None else float(model.calibration_(np.array([score]))[0])
 
 
 def _nearest(model: Any, text: Any) -> tuple[NearText, ...]:
@@ -111,9 +118,10 @@ def _names(model: Any, number: int) -> tuple[str, int, str]:
 
 
 def _suggestions(model: Any, top: TopK, k: int) -> tuple[Suggestion, ...]:
-    labels, scores = top.first(k)[0]
-    names = model.labels_.names(labels)
-    return tuple(map(Suggestion, names, labels.tolist(), scores.tolist()))
+    near = top.first(k)
+    labels, scores = near[0]
+    chances = [None] * len(labels) if near.probabilities is None else near.probabilities[0][: len(labels)].tolist()
+    return tuple(map(Suggestion, model.labels_.names(labels), labels.tolist(), scores.tolist(), chances))
 
 
 def _pairs(model: Any, numbers: Sequence[int]) -> sp.csr_matrix:

@@ -94,6 +94,7 @@ class Suggestion:
     label: str
     id: int
     score: float
+    probability: float | None = None  # None if the model is not calibrated
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class Explanation:
         The most similar training texts, if the model keeps some.
     models
         For an ensemble, the explanation of each model; their weights are in ``parts``.
+    probability
+        Of the score; None if the model is not calibrated.
     """
 
     recipe: str
@@ -165,11 +168,26 @@ class Explanation:
     notes: tuple[str, ...] = ()
     nearest: tuple[NearText, ...] = ()
     models: tuple[Explanation, ...] = field(default=())
+    probability: float | None = None
 
     @property
     def is_suggested(self) -> bool:
         """Whether the label is among the first k."""
         return self.rank is not None and self.rank <= self.k
+
+    @property
+    def numbers(self) -> str:
+        """The score, the probability and the place in the ranking, as far as they are known."""
+        probability = "" if self.probability is None else f", probability {self.probability:.3f}"
+        rank = "" if self.rank is None else f", place {self.rank}"
+        return f"score {self.score:.4g}{probability}{rank}"
+
+    def suggestion_table(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the columns and rows of a table of the suggestions, with probabilities if there are any."""
+        if any(one.probability is None for one in self.suggestions):
+            return ["label", "score"], [[one.label, one.score] for one in self.suggestions]
+        rows = [[one.label, one.score, one.probability] for one in self.suggestions]
+        return ["label", "score", "probability"], rows
 
     def top_words(self, n: int = 5) -> list[tuple[str, float]]:
         """Return the n words that speak most for the label; occurrences of a word are added up, in lower case.

@@ -55,12 +55,11 @@ def _shades() -> str:
 
 
 def _body(explanation: Explanation) -> str:
-    rank = "" if explanation.rank is None else f", place {explanation.rank}"
     parts = [
-        f"<p>{escape(explanation.recipe)}: score {explanation.score:.4g}{rank}. {escape(explanation.reason)}</p>\n",
+        f"<p>{escape(explanation.recipe)}: {explanation.numbers}. {escape(explanation.reason)}</p>\n",
         "".join(f"<p>{escape(note)}</p>\n" for note in explanation.notes),
         _text(explanation),
-        _table(["label", "score"], [(one.label, one.score) for one in explanation.suggestions], "Suggested"),
+        _table(*explanation.suggestion_table(), "Suggested"),
         _table(
             ["part", "weight", "value", "contribution", "fraction"],
             [(part.name, part.weight, part.value, part.contribution, part.fraction) for part in explanation.parts],

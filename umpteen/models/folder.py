@@ -17,7 +17,7 @@ import numpy as np
 
 from umpteen import store
 from umpteen.calibration import Calibration
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict, update
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
@@ -29,6 +29,7 @@ from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.examples import Examples
 from umpteen.models.ranker import tree_arrays, tree_from
+from umpteen.thresholds import LabelThresholds
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
@@ -38,6 +39,7 @@ _EXAMPLES = "examples.txt"
 _TARGETS = ("lists", "dense", "sparse", "single")
 _USUAL_WIDTH = 4096  # that settings may ask for although no array is as wide: some readers do not use them
 _HISTORY = "history.jsonl"
+_THRESHOLDS = "thresholds"
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
 
 
@@ -61,6 +63,12 @@ class Neural(NamedTuple):
     encoder: SavedEncoder | FeatureSource
     head: DenseHead | None = None
     net: SavedNet | None = None
+
+    def with_settings(self, config: NeuralConfig) -> Neural:
+        """Return the same with settings that need no training; it is loaded anew when it is used next."""
+        encoder = self.encoder.with_settings(config)
+        net = None if self.net is None else SavedNet(config, encoder, self.net.tree, self.net.arrays)
+        return self._replace(encoder=encoder, net=net)
 
 
 class SavedEncoder:
@@ -99,10 +107,18 @@ class SavedEncoder:
             return self._encoder.files()
         return {name: raw.tobytes() for name, raw in self.content.items()}
 
+    def with_settings(self, config: NeuralConfig) -> SavedEncoder:
+        """Return the same encoder with other settings."""
+        if config.encoder == self.config:
+            return self
+        return SavedEncoder(config.encoder, content=self._content(), folder=self.folder)
+
+    def _content(self) -> dict[str, np.ndarray]:
+        return {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
+
     def __getstate__(self) -> dict[str, Any]:
         """Copy and pickle the files: a module on a GPU could not be opened on a machine without."""
-        content = {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
-        return {"config": self.config, "content": content, "folder": None, "_encoder": None}
+        return {"config": self.config, "content": self._content(), "folder": None, "_encoder": None}
 
     def _load(self) -> Any:
         room = encoders()
@@ -135,6 +151,10 @@ class FeatureSource:
         from umpteen.neural.extremetext import FeatureRows
 
         return FeatureRows(self.n_inputs, self._settings)
+
+    def with_settings(self, config: NeuralConfig) -> FeatureSource:
+        """Return the same source with other settings."""
+        return FeatureSource(self.n_inputs, config)
 
     def tokens(self, rows: Any) -> Any:
         """Return sparse rows in the form in which the network reads them."""
@@ -219,6 +239,7 @@ def contents(parts: Parts) -> dict[str, Any]:
     if parts.examples is not None:
         arrays["examples"] = parts.examples.arrays()
         extra[_EXAMPLES] = store.format_labels(parts.examples.texts)
+    arrays |= calibration_arrays(parts.calibration)
     if parts.history:
         extra[_HISTORY] = store.format_bounded(parts.history)
     if parts.neural is not None:
@@ -297,12 +318,36 @@ def _parts(stored: store.Stored, meta: Mapping[str, Any], config_class: type[Mod
     labels.separator = _separator(meta.get("data", {}))
     targets = replace(_targets(labels, **meta["targets"]), counts=_label_counts(stored, len(labels)))
     examples = _examples(stored, len(labels))
-    return Parts(config, targets, tfidf, n_features, heads, neural, read_calibration(meta), examples, _history(stored))
+    calibration = read_calibration(stored, len(labels))
+    return Parts(config, targets, tfidf, n_features, heads, neural, calibration, examples, _history(stored))
 
 
-def read_calibration(meta: Mapping[str, Any]) -> Calibration | None:
-    """Return the calibration of a model, if it has one."""
-    return None if meta.get("calibration") is None else Calibration.from_dict(meta["calibration"])
+def read_given(stored: store.Stored, config: ModelConfig) -> ModelConfig:
+    """Return the settings that a model was trained with, where ``config`` has what ``fit`` chose in place of some."""
+    given = stored.config["meta"].get("given", {})
+    with whole(stored):
+        if not isinstance(given, dict):
+            raise BadInput(f"its settings as given must be a table, but are a {type(given).__name__}")
+        return update(config, given)
+
+
+def calibration_arrays(calibration: Calibration | None) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of a calibration in the form that ``store.write`` takes; the rest is in ``config.json``."""
+    if calibration is None or calibration.labels is None:
+        return {}
+    return {_THRESHOLDS: calibration.labels.arrays()}
+
+
+def read_calibration(stored: store.Stored, n_labels: int) -> Calibration | None:
+    """Return the calibration of a model or an ensemble, if it has one."""
+    values = stored.config["meta"].get("calibration")
+    if values is None:
+        return None
+    calibration = Calibration.from_dict(values)
+    if _THRESHOLDS not in stored.stems:
+        return calibration
+    own = LabelThresholds.from_arrays(stored.arrays(_THRESHOLDS), n_labels)
+    return calibration.with_decision(calibration.threshold, calibration.limit, own)
 
 
 def count_of(meta: Mapping[str, Any], name: str) -> int:

@@ -16,6 +16,7 @@ from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
+from umpteen.models.decision import Decision
 from umpteen.models.explanation import Explanation
 from umpteen.shortlist import TopK, check_k
 
@@ -56,6 +57,24 @@ class Predictor:
             score = self.calibration_.score_at(self.calibration_.threshold if threshold is None else threshold)
         return float(np.float32(score))  # the precision of scores
 
+    def decision(self, k: int | None = None, threshold: float | None = None) -> Decision:
+        """Return which labels ``predict`` returns for these arguments.
+
+        Without a threshold, neither here nor in the settings, the thresholds of the calibration hold, those of single
+        labels too; with ``k`` alone, so many labels are returned whatever their probability.
+        """
+        most = min(len(self.labels_), ABOVE_THRESHOLD)
+        calibration = self._own_calibration()
+        if k is None and threshold is None and self._given_threshold is None and calibration is not None:
+            return Decision.stored(calibration, most)
+        limit = None if calibration is None else calibration.limit
+        least = float("-inf") if k is not None and threshold is None else self.score_at(threshold)
+        return Decision(k or limit or most, least)
+
+    def _own_calibration(self) -> Calibration | None:
+        """Return the calibration that decides."""
+        return self.calibration_
+
     def _with_probabilities(self, top: TopK) -> TopK:
         """Add the probabilities of scores, if the model is calibrated."""
         if self.calibration_ is not None:
@@ -64,12 +83,12 @@ class Predictor:
 
     def _decision(self) -> dict[str, Any]:
         """Return which labels ``predict`` returns, in plain values."""
-        if self.calibration_ is None:
-            threshold = UNCALIBRATED_THRESHOLD if self._given_threshold is None else self._given_threshold
-            return {"calibrated": False, "threshold": threshold}
-        given = self._given_threshold
-        threshold = self.calibration_.threshold if given is None else given
-        return {"calibrated": True, "threshold": threshold, "limit": self.calibration_.limit}
+        calibration, given = self.calibration_, self._given_threshold
+        if calibration is None:
+            return {"calibrated": False, "threshold": UNCALIBRATED_THRESHOLD if given is None else given}
+        own = 0 if given is not None or calibration.labels is None else len(calibration.labels.labels)
+        threshold = calibration.threshold if given is None else given
+        return {"calibrated": True, "threshold": threshold, "limit": calibration.limit, "label_thresholds": own}
 
     def calibrate(self, X: Any, Y: Any) -> Self:
         """Fit probabilities and the threshold of ``predict`` on texts that the model was not trained on.
@@ -90,7 +109,8 @@ class Predictor:
         goal
             ``f1`` (micro-F1), ``f1@K`` (the same with at most K labels per text), ``precision=0.9`` (the lowest
             threshold with this precision), ``recall=0.8`` (the highest threshold with this recall) or ``labels=5``
-            (so many labels per text on average).
+            (so many labels per text on average). With the first two, labels with enough examples in ``Y`` get
+            thresholds of their own, if cross-validation shows that these help.
         """
         if self.calibration_ is None:
             raise BadInput("this model is not calibrated; call calibrate first (umpteen calibrate MODEL DATA)")
@@ -105,6 +125,10 @@ class Predictor:
         check_rows_match(top.labels, targets)
         if not len(top) or not targets.nnz:
             raise BadInput("there is nothing to calibrate on: no text has a label; pass labelled texts")
+        if not targets[:, : len(self.labels_)].nnz:
+            raise BadInput(
+                "no label of these texts is known to the model; check that labels are written as in training"
+            )
         return top, targets
 
     @property
@@ -170,19 +194,11 @@ class Predictor:
             the calibration.
         """
         check_threshold(threshold)
-        n_labels = len(self.labels_)  # raises NotFitted
-        limit = None if self.calibration_ is None else self.calibration_.limit
-        most = ABOVE_THRESHOLD if limit is None else limit
-        if self.targets_.kind == "single":
-            most = 1
-        elif k is not None:
+        if k is not None:
             check_k(k)
-            most = k
-        top = self.topk(X, min(n_labels, most))
-        least = float("-inf")
-        if k is None or threshold is not None:
-            least = self.score_at(threshold)
-        return self.targets_.decode(top.labels, top.scores, least)
+        n_labels, decision = len(self.labels_), self.decision(k, threshold)  # raises NotFitted
+        top = self.topk(X, 1 if self.targets_.kind == "single" else min(n_labels, decision.depth))
+        return self.targets_.decode(top.labels, top.scores, decision.least(top.labels))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return a dense array of scores as scikit-learn's tools want it: for few labels only.
@@ -193,7 +209,7 @@ class Predictor:
         n_labels = len(self.labels_)
         scores = self.topk(X, n_labels, beam=n_labels).to_csr(n_labels).toarray()
         if self.targets_.kind != "single":
-            return scores - np.float32(self._threshold)
+            return scores - np.asarray(self.decision().least(np.arange(n_labels)), np.float32)
         return scores[:, 1] - scores[:, 0] if n_labels == 2 else scores
 
     def score(self, X: Any, y: Any) -> float:

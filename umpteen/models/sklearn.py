@@ -15,7 +15,11 @@ from umpteen.config import ModelConfig, difference, update
 from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 
 _PLAIN = ("seed", "threads")  # arguments whose default is a value, the same for all recipes
-_AT_ONCE = ("search", "ensemble")  # parameters that only prediction reads; threads are looked up when they are used
+# Settings, or groups of them, that a fitted model takes up without training
+AT_ONCE = (
+    "threads", "search", "ensemble", "head_weight", "fusion", "encoder.device", "encoder.precision", "encoder.compile",
+    "encoder.batch_tokens", "network.beam", "network.score",
+)  # fmt: skip
 
 
 class Contract:
@@ -52,27 +56,42 @@ class Contract:
     def set_params(self, **params: Any) -> Self:
         """Change parameters, nested ones as ``tree__branching=16``.
 
-        What prediction alone reads (``search``, ``ensemble``, ``threads``) holds at once, also for a fitted model;
-        everything else holds from the next ``fit`` on. If one is refused, none is changed.
+        A fitted model takes up what needs no training at once: ``search``, ``ensemble``, ``threads``, where and how
+        its encoder runs, ``head_weight``, ``fusion``, and ``beam`` and ``score`` of a network. It refuses all others;
+        set them on a new model, such as a clone. If one is refused, none is changed.
         """
         known = self._parameters()
         before = dict(self.__dict__)
+        is_fitted = self.__sklearn_is_fitted__()
+        settled = self.config if is_fitted else None
         try:
             for key in sorted(params, key=lambda key: "__" in key):  # whole nouns first, then their parts
                 name, _, inner = key.partition("__")
                 if name not in known:
                     raise BadConfig(f"{type(self).__name__} has no parameter '{key}'{nearest(name, known)}")
                 setattr(self, name, self._nested(name, inner, params[key]) if inner else params[key])
-            if self.__sklearn_is_fitted__() and any(key.partition("__")[0] in _AT_ONCE for key in params):
-                self._search_anew()
+            if is_fitted:
+                changed = difference(self.config, settled)
+                self._check_untrained(changed)
+                self._take_up(changed)
         except BadConfig:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
-    def _search_anew(self) -> None:
-        """Let a fitted model predict with the parameters as they are now."""
+    def _check_untrained(self, changed: Mapping[str, Any]) -> None:
+        """Refuse to change settings of a fitted model that need training."""
+        for key, value in changed.items():
+            is_free = key in AT_ONCE or key.partition(".")[0] in AT_ONCE
+            if not is_free or (key == "fusion" and not value):  # an empty one is fitted
+                raise BadConfig(
+                    f"{key} cannot be changed to {value!r:.40} because this {type(self).__name__} is fitted and that "
+                    "needs training; set it on a new model, such as sklearn.base.clone(model), and fit that"
+                )
+
+    def _take_up(self, changed: Mapping[str, Any]) -> None:
+        """Let a fitted model predict with settings that were changed."""
 
     def _nested(self, name: str, inner: str, value: Any) -> Any:
         """Return a noun's settings with one of them replaced; an unknown one is refused now, not in fit."""

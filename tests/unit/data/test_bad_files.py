@@ -99,6 +99,7 @@ def test_bad_feature_rows(tmp_path, text, message):
         ("train__jsonl", '{"text": "a", "labels": [null]}\n', "train.jsonl:1: a label must be"),
         ("train__jsonl", "[" * 100_000, "train.jsonl:1"),
         ("train__csv", "", "train.csv is empty"),
+        ("train__csv", "text;labels\na;b\n", "columns are separated by commas .* but the header has one column"),
         ("train__csv", "txt,labels\na,b\n", "train.csv:1: there is no column 'text'.*did you mean 'txt'"),
         ("train__csv", "text,labels\na,b\nc\n", "train.csv:3: 1 columns where the header has 2"),
         ("train__csv", "text,labels\na,b\nboil, stir,c\n", "train.csv:3: 3 columns where the header has 2; put a cell"),
