@@ -65,7 +65,10 @@ app = typer.Typer(
 )
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder or file of data, or demo.")]
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of a saved model, or org/name on the hub.")
+]
+OwnFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random number generators.")]
@@ -289,8 +292,8 @@ def evaluate(
 
 @app.command()
 def compare(
-    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model.")],
-    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one.")],
+    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model, or org/name.")],
+    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one, or org/name.")],
     data: Data,
     split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
     as_json: AsJson = False,
@@ -323,7 +326,7 @@ def info(
 
 
 @app.command()
-def calibrate(model: ModelFolder, data: Data, split: Split = "test", rows: Rows = None, quiet: Quiet = False) -> None:
+def calibrate(model: OwnFolder, data: Data, split: Split = "test", rows: Rows = None, quiet: Quiet = False) -> None:
     """Fit probabilities and the threshold of a model on labelled texts, and store them in its folder."""
     from umpteen.cli.decision import calibrate as run
     from umpteen.cli.options import data_path
@@ -333,7 +336,7 @@ def calibrate(model: ModelFolder, data: Data, split: Split = "test", rows: Rows 
 
 @app.command()
 def tune(
-    model: ModelFolder,
+    model: OwnFolder,
     data: Data,
     goal: Annotated[
         str, typer.Option("--for", metavar="GOAL", help="f1, f1@K, precision=P, recall=R or labels=N.")
@@ -360,6 +363,53 @@ def history(
     from umpteen.cli.history import history as run
 
     run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
+
+
+@app.command()
+def card(
+    model: OwnFolder,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for the card.")
+    ] = None,
+    split: Split = "test",
+    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model card, README.md, into the folder of a saved model."""
+    from umpteen.cli.exchange import card as run
+
+    facts = {"data": data, "split": split, "language": language, "license": license_}
+    run(model, terminal=_terminal(quiet), **facts)
+
+
+@app.command()
+def push(
+    model: OwnFolder,
+    repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="The repository; it is created if missing.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
+    message: Annotated[
+        str, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
+    ] = "Upload a model of umpteen",
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="Branch to commit to. Default: main.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for its card.")
+    ] = None,
+    split: Split = "test",
+    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Upload a saved model with its card to the Hugging Face hub. The token is that of HF_TOKEN or hf auth login."""
+    from umpteen.cli.exchange import push as run
+
+    facts = {"data": data, "split": split, "language": language, "license": license_}
+    options = {"private": private or None, "message": message, "branch": branch}
+    run(model, repository, terminal=_terminal(quiet), **options, **facts)
 
 
 @app.command()

@@ -6,18 +6,19 @@ from typing import Any
 import umpteen
 from umpteen.cli.terminal import Terminal
 from umpteen.data import read
+from umpteen.models.hub import own_folder
 
 
 def calibrate(folder: Path, data: Path, split: str, n_rows: int | None, *, terminal: Terminal) -> None:
     """Fit probabilities and a threshold anew, and save the model."""
-    model = umpteen.load(folder)
+    model = umpteen.load(own_folder(folder))
     model.calibrate(*_labelled(model, data, split, n_rows))
     _save(model, folder, terminal)
 
 
 def tune(folder: Path, data: Path, goal: str, split: str, n_rows: int | None, *, terminal: Terminal) -> None:
     """Choose threshold and limit for a goal, and save the model."""
-    model = umpteen.load(folder)
+    model = umpteen.load(own_folder(folder))
     model.tune(*_labelled(model, data, split, n_rows), goal)
     _save(model, folder, terminal)
 

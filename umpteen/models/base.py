@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -301,6 +302,15 @@ class Model(Contract, Predictor):
         model = cls.from_config(parts.config)
         model._take(parts)
         return model
+
+    @classmethod
+    def _open(cls, folder: Path, **options: Any) -> Self:
+        """Open a folder: of this recipe, or of any recipe if the class is none."""
+        if cls is not Model:
+            return super()._open(folder, **options)
+        from umpteen.models import load
+
+        return load(folder, **options)  # type: ignore[return-value]
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""

@@ -17,10 +17,12 @@ from umpteen.data.sparse import check_rows_match
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.models.explanation import Explanation
+from umpteen.models.hub import local_folder
+from umpteen.models.pretrained import Pretrained
 from umpteen.shortlist import TopK, check_k
 
 
-class Predictor:
+class Predictor(Pretrained):
     """Base of all that rank labels by ``topk`` and can be saved."""
 
     recipe: ClassVar[str]
@@ -237,14 +239,14 @@ class Predictor:
         Parameters
         ----------
         path
-            The folder.
+            The folder, or a repository on the Hugging Face hub: ``org/name`` or ``hf://org/name``.
         mmap
             Map the files into memory, so that processes share them, instead of reading them.
         verify
             ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
             reads every byte and compares it with the digest that was saved.
         """
-        stored = store.read(path, mmap=mmap)
+        stored = store.read(local_folder(path), mmap=mmap)
         if stored.config["recipe"] != cls.recipe:
             raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
         return cls._from_stored(stored, verify)
