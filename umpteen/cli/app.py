@@ -80,6 +80,10 @@ Encoder = Annotated[
     typer.Option(metavar="NAME", help="Encoder, if the recipe has one: minilm, a name on the hub, or a folder."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda, cuda:1 or mps.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What an encoder runs on: torch, onnx or onnx-int8; see: umpteen export."),
+]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,
@@ -204,6 +208,7 @@ def predict(
     no_header: NoHeader = False,
     vocab: Vocab = None,
     language: Language = None,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -218,7 +223,7 @@ def predict(
     options |= {"whole_file": whole_file, "vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, no_header=no_header)
     with terminal.compiling():
-        loaded = umpteen.load(model)
+        loaded = umpteen.load(model, backend=backend)
         if source == "-" and sys.stdin is not None and sys.stdin.isatty():
             terminal.note("Type a text; Ctrl-D ends." if whole_file else "Type a text and press Enter; Ctrl-D ends.")
         run(loaded, source, k=k, terminal=terminal, **options)
@@ -235,6 +240,7 @@ def explain(
     max_words: Annotated[
         int, typer.Option(help="Maximum number of words left out one by one, if the model has an encoder.", min=1)
     ] = 200,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -245,7 +251,7 @@ def explain(
     terminal = _terminal(quiet)
     options = {"as_json": as_json, "html": html, "max_words": max_words, "threads": threads}
     with terminal.compiling():
-        run(umpteen.load(model), text, label=label, k=k, terminal=terminal, **options)
+        run(umpteen.load(model, backend=backend), text, label=label, k=k, terminal=terminal, **options)
 
 
 @app.command()
@@ -274,6 +280,7 @@ def evaluate(
     label_column: LabelColumn = None,
     label_separator: LabelSeparator = None,
     no_header: NoHeader = False,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -287,7 +294,8 @@ def evaluate(
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
     requests = Requests(breakdown, per_text, reliability, pr_curve)
-    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
+    loaded = umpteen.load(model, backend=backend)
+    run(loaded, data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
 
 
 @app.command()
@@ -363,6 +371,22 @@ def history(
     from umpteen.cli.history import history as run
 
     run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
+
+
+@app.command()
+def export(
+    model: OwnFolder,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="onnx, for ONNX Runtime.")] = "onnx",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Save the model here. Default: in MODEL.")
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: smaller, faster, less accurate.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export the encoder of a saved model for faster prediction on a CPU."""
+    from umpteen.cli.exchange import export as run
+
+    run(model, output or model, to=to, int8=int8, terminal=_terminal(quiet))
 
 
 @app.command()

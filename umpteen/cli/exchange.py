@@ -1,4 +1,4 @@
-"""``umpteen card`` and ``umpteen push``: write a model card, and upload a model to the Hugging Face hub."""
+"""``umpteen export``, ``card`` and ``push``: a model for other machines, with a card, and on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Any
 
 from umpteen.cli.options import data_path
 from umpteen.cli.terminal import Terminal
+
+
+def export(folder: Path, output: Path, *, to: str, int8: bool, terminal: Terminal) -> None:
+    """Export the encoder of a saved model, and save the model with it."""
+    import umpteen
+    from umpteen.models.hub import own_folder
+    from umpteen.store import check_output
+
+    check_output(output)
+    model = umpteen.load(own_folder(folder), backend="torch")
+    model.export(output, to=to, int8=int8)
+    terminal.note(f"Exported to {output}; umpteen predict {output} uses it")
 
 
 def card(

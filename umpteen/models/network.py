@@ -5,7 +5,7 @@ They differ in their presets. What is here is the order of the work; a ranker ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -315,6 +315,9 @@ class NetModel(EncodedModel):
 
     def _vectors(self, texts: list[str]) -> np.ndarray:
         return self.embed(texts)
+
+    def _poolings(self) -> Sequence[Any]:
+        return self.neural_.net.get().module.reader.poolings
 
     def shortlist_recall(
         self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent

@@ -15,7 +15,8 @@ from umpteen.config import ModelConfig, difference, update
 from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 
 _PLAIN = ("seed", "threads")  # arguments whose default is a value, the same for all recipes
-_AT_ONCE = ("search", "ensemble")  # parameters that only prediction reads; threads are looked up when they are used
+# Parameters that only prediction reads; threads are looked up when they are used
+_AT_ONCE = ("search", "ensemble", "encoder__backend")
 
 
 class Contract:
@@ -52,8 +53,8 @@ class Contract:
     def set_params(self, **params: Any) -> Self:
         """Change parameters, nested ones as ``tree__branching=16``.
 
-        What prediction alone reads (``search``, ``ensemble``, ``threads``) holds at once, also for a fitted model;
-        everything else holds from the next ``fit`` on. If one is refused, none is changed.
+        What prediction alone reads (``search``, ``ensemble``, ``threads``, ``encoder__backend``) holds at once, also
+        for a fitted model; everything else holds from the next ``fit`` on. If one is refused, none is changed.
         """
         known = self._parameters()
         before = dict(self.__dict__)
@@ -63,7 +64,7 @@ class Contract:
                 if name not in known:
                     raise BadConfig(f"{type(self).__name__} has no parameter '{key}'{nearest(name, known)}")
                 setattr(self, name, self._nested(name, inner, params[key]) if inner else params[key])
-            if self.__sklearn_is_fitted__() and any(key.partition("__")[0] in _AT_ONCE for key in params):
+            if self.__sklearn_is_fitted__() and any(_is_at_once(key) for key in params):
                 self._search_anew()
         except BadConfig:
             self.__dict__.clear()
@@ -111,6 +112,11 @@ class Contract:
                 f"X has {n_features} features, but {type(self).__name__} is expecting {expected} features "
                 "as input; prepare the rows as for training"
             )
+
+
+def _is_at_once(key: str) -> bool:
+    """Return whether a parameter holds at once for a fitted model."""
+    return key in _AT_ONCE or key.partition("__")[0] in _AT_ONCE
 
 
 def _shown(value: Any, default: Any) -> Any:
