@@ -18,7 +18,7 @@ import numpy as np
 
 from umpteen import store
 from umpteen.calibration import Calibration
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
+from umpteen.config import GRAPHS, EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
@@ -30,8 +30,6 @@ from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.examples import Examples
 from umpteen.models.ranker import tree_arrays, tree_from
-from umpteen.neural.onnx_encoder import FACTS, TOKENIZER
-from umpteen.neural.onnx_graph import GRAPHS
 from umpteen.tree import LabelTree
 
 VERIFY = ("none", "arrays", "full")  # what is checked of a folder beside names, headers and sizes
@@ -477,11 +475,8 @@ def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
 
 def _encoder(stored: store.Stored, config: NeuralConfig) -> SavedEncoder:
     """Return the encoder of a folder, with what was exported of it."""
-    exported = stored.inside("onnx")
-    if exported and not {FACTS, TOKENIZER} <= set(exported):
-        raise BadInput(f"its exported encoder lacks {FACTS} or {TOKENIZER}")
-    files = {"content": stored.inside("encoder"), "folder": stored.folder("encoder"), "exported": exported}
-    return SavedEncoder(config.encoder, **files)
+    content, exported = stored.inside("encoder"), stored.inside("onnx")
+    return SavedEncoder(config.encoder, content=content, folder=stored.folder("encoder"), exported=exported)
 
 
 def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_features: int) -> Neural:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from umpteen.config import FEWER_IN_TRAINING, TOKENS_AT_ONCE, EncoderConfig
+from umpteen.config import FEWER_IN_TRAINING, GRAPHS, TOKENS_AT_ONCE, EncoderConfig
 from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadModelFile, MissingExtra
-from umpteen.neural.onnx_graph import GRAPHS, OnnxGraph, check_layers
+from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.store.tensors import parse_json
 
@@ -60,6 +60,8 @@ class OnnxEncoder:
     """
 
     def __init__(self, files: Mapping[str, np.ndarray], backend: str, config: EncoderConfig):
+        if missing := {FACTS, TOKENIZER} - set(files):
+            raise BadModelFile(f"the exported encoder lacks '{min(missing)}'; export the model again")
         self.config = config
         self.facts = Facts.parse(files[FACTS].tobytes(), f"onnx/{FACTS}")
         pooling = DEFAULT_POOLING if config.pooling == "auto" else config.pooling

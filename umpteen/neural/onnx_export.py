@@ -19,10 +19,11 @@ import umpteen.engine.openmp  # noqa: F401  before torch
 import numpy as np
 import torch
 
+from umpteen.config import GRAPHS
 from umpteen.errors import BadInput, MissingExtra
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.onnx_encoder import FACTS, TOKENIZER, Facts
-from umpteen.neural.onnx_graph import GRAPHS, IDS, MASK, OnnxGraph
+from umpteen.neural.onnx_graph import IDS, MASK, OnnxGraph
 from umpteen.neural.pooling import Pooling
 
 _OPSET = 17  # the first one with an operator for the normalisation of layers

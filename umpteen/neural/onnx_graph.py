@@ -17,7 +17,6 @@ import numpy as np
 from umpteen.errors import BadModelFile, MissingExtra, OutOfMemory
 from umpteen.neural.pooling import Pooling
 
-GRAPHS = {"onnx": "model.onnx", "onnx-int8": "model-int8.onnx"}  # files of an export by backend
 IDS, MASK = "input_ids", "attention_mask"
 _OUTPUT = re.compile(r"layer_(0|[1-9]\d{0,2})")
 _MOST_MEMORY = 8 << 30  # bytes of all graphs together: a large encoder has 1.4e9 bytes of weights
