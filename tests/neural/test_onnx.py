@@ -123,6 +123,18 @@ def test_formats(model, tmp_path):
         model.export(tmp_path / "m", to="openvino")
 
 
+def test_dropout_is_not_exported(model, tmp_path):
+    model.save(tmp_path / "m")
+    opened = umpteen.load(tmp_path / "m")
+    module = opened.neural_.encoder.get().model
+    for part in module.modules():
+        if hasattr(part, "p"):
+            part.p = 0.5
+    opened.export(tmp_path / "m")
+    assert not module.training
+    np.testing.assert_allclose(umpteen.load(tmp_path / "m", backend="onnx").embed(LONG), model.embed(LONG), atol=1e-5)
+
+
 def test_an_ensemble_exports_its_encoders(model, tmp_path):
     linear = umpteen.XRLinear(threads=1).fit(TEXTS, LABELS)
     ensemble = Ensemble([linear, model])

@@ -59,7 +59,7 @@ def export(encoder: Encoder, poolings: Sequence[Pooling], *, int8: bool = False)
     device, model = encoder.device, encoder.model
     was_training = model.training
     try:
-        states = _States(model.to("cpu").eval(), layers, every=every)
+        states = _States(model.to("cpu"), layers, every=every).eval()  # as a whole: tracing restores the mode
         content = _traced(states, layers)
         _check_same(states, content, model.config.hidden_size)
     finally:
