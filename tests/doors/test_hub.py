@@ -104,6 +104,23 @@ def test_an_ensemble_travels_too(hub, model):
     assert "## Settings of model 2, plt" in text
 
 
+def test_an_exported_encoder_travels_too(hub, encoder_folder, tmp_path):
+    pytest.importorskip("onnxruntime")
+    texts, labels = TEXTS * 10, LABELS * 10
+    settings = {"encoder": {"name": str(encoder_folder), "max_length": 8}, "training": {"epochs": (1.0,)}}
+    model = umpteen.XRTransformer(threads=1, features="both", head_weight=0.5, **settings).fit(texts, labels)
+    model.export(tmp_path / "model")
+    model.push_to_hub("org/deep", token=TOKEN)
+    files = hub.repositories["org/deep"].files
+    assert {name.split("/")[-1] for name in files} >= {"model.safetensors", "tokenizer.json", "model.onnx"}
+    opened = Model.from_pretrained("org/deep", backend="onnx")
+    assert opened.describe()["backends"] == ["torch", "onnx"]
+    np.testing.assert_allclose(opened.topk(TEXTS, 3).scores, model.topk(TEXTS, 3).scores, atol=1e-5)
+    text = files["README.md"].decode()
+    assert str(encoder_folder) not in text
+    assert f"`{encoder_folder.name}`" in text
+
+
 def test_a_second_push_removes_the_files_of_the_first_model_alone(hub, model):
     model.push_to_hub("org/name", token=TOKEN)
     repository = hub.repositories["org/name"]
