@@ -1,8 +1,8 @@
 """How good probabilities and the stored threshold are on test texts: ``python -m benchmarks.calibration FOLDER …``.
 
-Trains a recipe with and without held-out rows and prints, for each dataset: precision with both, how much longer training
-takes with it (the fastest of several runs of each, taking turns), the expected calibration error of the five best
-labels, micro-F1 at the stored threshold and at the best one in hindsight, and the share of texts that get no label.
+Trains a recipe with and without held-out rows and prints, for each dataset: precision with both, how much longer
+training takes with them (the fastest of several runs of each, taking turns), the expected calibration error of the five
+best labels, micro-F1 at the stored threshold and at the best one in hindsight, and the share of texts without a label.
 """
 
 from __future__ import annotations

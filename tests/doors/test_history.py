@@ -17,9 +17,9 @@ from umpteen import XRLinear
 from umpteen.cli import app
 from umpteen.cli.history import summarise
 from umpteen.cli.logs import TensorBoard, parse_logs
-from umpteen.cli.plotting import plot_history
 from umpteen.cli.terminal import Terminal, figures_of
 from umpteen.errors import BadConfig, BadInput, MissingExtra
+from umpteen.models.history_plot import plot_history
 
 STAGE = "training the network"
 RECORDS: list[dict[str, Any]] = [

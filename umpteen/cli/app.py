@@ -65,7 +65,10 @@ app = typer.Typer(
 )
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder or file of data, or demo.")]
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of a saved model, or org/name on the hub.")
+]
+OwnFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of the random number generators.")]
@@ -77,6 +80,10 @@ Encoder = Annotated[
     typer.Option(metavar="NAME", help="Encoder, if the recipe has one: minilm, a name on the hub, or a folder."),
 ]
 Device = Annotated[str | None, typer.Option(help="Where an encoder runs: auto, cpu, cuda, cuda:1 or mps.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="What an encoder runs on: torch, onnx or onnx-int8; see: umpteen export."),
+]
 Config = Annotated[Path | None, typer.Option(help="A JSON file of settings.")]
 Set = Annotated[
     list[str] | None,
@@ -201,6 +208,7 @@ def predict(
     no_header: NoHeader = False,
     vocab: Vocab = None,
     language: Language = None,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -215,7 +223,7 @@ def predict(
     options |= {"whole_file": whole_file, "vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, no_header=no_header)
     with terminal.compiling():
-        loaded = umpteen.load(model)
+        loaded = umpteen.load(model, backend=backend)
         if source == "-" and sys.stdin is not None and sys.stdin.isatty():
             terminal.note("Type a text; Ctrl-D ends." if whole_file else "Type a text and press Enter; Ctrl-D ends.")
         run(loaded, source, k=k, terminal=terminal, **options)
@@ -232,6 +240,7 @@ def explain(
     max_words: Annotated[
         int, typer.Option(help="Maximum number of words left out one by one, if the model has an encoder.", min=1)
     ] = 200,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -242,7 +251,7 @@ def explain(
     terminal = _terminal(quiet)
     options = {"as_json": as_json, "html": html, "max_words": max_words, "threads": threads}
     with terminal.compiling():
-        run(umpteen.load(model), text, label=label, k=k, terminal=terminal, **options)
+        run(umpteen.load(model, backend=backend), text, label=label, k=k, terminal=terminal, **options)
 
 
 @app.command()
@@ -273,6 +282,7 @@ def evaluate(
     label_column: LabelColumn = None,
     label_separator: LabelSeparator = None,
     no_header: NoHeader = False,
+    backend: Backend = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -286,13 +296,14 @@ def evaluate(
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
     requests = Requests(breakdown, per_text, reliability, pr_curve)
-    run(umpteen.load(model), data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
+    loaded = umpteen.load(model, backend=backend)
+    run(loaded, data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
 
 
 @app.command()
 def compare(
-    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model.")],
-    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one.")],
+    model_a: Annotated[Path, typer.Argument(metavar="MODEL_A", help="The folder of a saved model, or org/name.")],
+    model_b: Annotated[Path, typer.Argument(metavar="MODEL_B", help="The folder of another one, or org/name.")],
     data: Data,
     split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
     as_json: AsJson = False,
@@ -336,7 +347,7 @@ def info(
 
 @app.command()
 def calibrate(
-    model: ModelFolder,
+    model: OwnFolder,
     data: Data,
     split: Split = "test",
     rows: Rows = None,
@@ -356,7 +367,7 @@ def calibrate(
 
 @app.command()
 def tune(
-    model: ModelFolder,
+    model: OwnFolder,
     data: Data,
     goal: Annotated[
         str, typer.Option("--for", metavar="GOAL", help="f1, f1@K, precision=P, recall=R or labels=N.")
@@ -426,6 +437,69 @@ def serve(
     settings = by_key(set_ or []) | {name: value for name, value in given.items() if value is not None}
     where = {"host": host, "port": port, "workers": workers, "key_file": api_key_file}
     run(models, settings, **where, terminal=_terminal(quiet))
+
+
+@app.command()
+def export(
+    model: OwnFolder,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="onnx, for ONNX Runtime.")] = "onnx",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Save the model here. Default: in MODEL.")
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits: smaller, faster, less accurate.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export the encoder of a saved model for faster prediction on a CPU."""
+    from umpteen.cli.exchange import export as run
+
+    run(model, output or model, to=to, int8=int8, terminal=_terminal(quiet))
+
+
+@app.command()
+def card(
+    model: OwnFolder,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for the card.")
+    ] = None,
+    split: Split = "test",
+    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model card, README.md, into the folder of a saved model."""
+    from umpteen.cli.exchange import card as run
+
+    facts = {"data": data, "split": split, "language": language, "license": license_}
+    run(model, terminal=_terminal(quiet), **facts)
+
+
+@app.command()
+def push(
+    model: OwnFolder,
+    repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="The repository; it is created if missing.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
+    message: Annotated[
+        str, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
+    ] = "Upload a model of umpteen",
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="Branch to commit to. Default: main.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for its card.")
+    ] = None,
+    split: Split = "test",
+    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
+    license_: Annotated[
+        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Upload a saved model with its card to the Hugging Face hub. The token is that of HF_TOKEN or hf auth login."""
+    from umpteen.cli.exchange import push as run
+
+    facts = {"data": data, "split": split, "language": language, "license": license_}
+    options = {"private": private or None, "message": message, "branch": branch}
+    run(model, repository, terminal=_terminal(quiet), **options, **facts)
 
 
 @app.command()

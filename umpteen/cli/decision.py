@@ -9,18 +9,19 @@ from umpteen.calibration import Calibration
 from umpteen.cli.terminal import Terminal
 from umpteen.evaluation import read_for
 from umpteen.evaluation.model import labelled_inputs
+from umpteen.models.hub import own_folder
 
 
 def calibrate(folder: Path, data: str | Path, split: str, *, terminal: Terminal, **columns: Any) -> None:
     """Fit probabilities and a threshold anew, and save the model."""
-    model = umpteen.load(folder)
+    model = umpteen.load(own_folder(folder))
     model.calibrate(*_labelled(model, data, split, columns))
     _save(model, folder, terminal)
 
 
 def tune(folder: Path, data: str | Path, goal: str, split: str, *, terminal: Terminal, **columns: Any) -> None:
     """Choose thresholds and limit for a goal, and save the model."""
-    model = umpteen.load(folder)
+    model = umpteen.load(own_folder(folder))
     model.tune(*_labelled(model, data, split, columns), goal)
     _save(model, folder, terminal)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.terminal import Terminal
-from umpteen.engine import Record, stage_name
+from umpteen.engine import Record, number, stage_name
 
 _COLUMNS = ("stage", "weights", "epoch", "step", "loss", "lr", "P@1", "P@3", "P@5", "nodes", "seconds")
 
@@ -19,7 +19,7 @@ def history(path: Path, *, terminal: Terminal, plot: Path | None = None, as_json
 
     records = umpteen.load(path).history_
     if plot is not None:
-        from umpteen.cli.plotting import plot_history
+        from umpteen.models.history_plot import plot_history
 
         plot_history(records, plot)
         terminal.note(f"Plotted in {plot}")
@@ -49,12 +49,6 @@ def summarise(records: Iterable[Record]) -> list[Record]:
         rows.setdefault(key, _Epoch()).add({**record, "stage": stage}, step - before.get(stage, 0.0))
         before[stage] = step
     return [row.summary for row in rows.values()]
-
-
-def number(record: Record, name: str) -> float | None:
-    """Return a value of a record if it is a number; records of a model folder may hold anything plain."""
-    value = record.get(name)
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None
 
 
 class _Epoch:

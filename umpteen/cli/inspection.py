@@ -21,8 +21,10 @@ def info(
     """Print the properties of a saved model; with ``verify`` compare all files with their digests."""
     import umpteen
     from umpteen import store
+    from umpteen.models.hub import local_folder
 
-    model, stored = umpteen.load(path, verify="full" if verify else "arrays"), store.read(path)
+    folder = local_folder(path)
+    model, stored = umpteen.load(folder, verify="full" if verify else "arrays"), store.read(folder)
     facts = {
         **model.describe(),
         "size_on_disk": stored.size,

@@ -13,6 +13,7 @@ from umpteen.config import update
 from umpteen.config.serving import ServeConfig
 from umpteen.engine import n_threads
 from umpteen.errors import BadConfig, BadInput, MissingExtra
+from umpteen.models.hub import local_folder
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 _NAME = re.compile(r"[\w.-]{1,100}")
@@ -31,7 +32,7 @@ def serve(
     from umpteen.serve.connections import address_of, listening_socket
     from umpteen.serve.worker import serve_here
 
-    named, key = named_folders(models), api_key(key_file)
+    named, key = {name: local_folder(model) for name, model in named_models(models).items()}, api_key(key_file)
     for path in named.values():
         store.read(path)  # an error here is an error message, not a line in the log of a worker
     if workers > 1 and os.name != "posix":
@@ -53,13 +54,13 @@ def serve(
             Supervisor(sock, named, config, key, workers).run()
 
 
-def named_folders(models: Sequence[str]) -> dict[str, Path]:
-    """Return folders by the name under which they are served: ``NAME=FOLDER``, or the name of the folder.
+def named_models(models: Sequence[str]) -> dict[str, str]:
+    """Return folders, or names on the hub, by the name under which they are served: ``NAME=FOLDER``, or the last part.
 
-    >>> named_folders(["models/tags", "new=models/tags", "old/tags"])
-    {'tags': PosixPath('models/tags'), 'new': PosixPath('models/tags'), 'tags-2': PosixPath('old/tags')}
+    >>> named_models(["models/tags", "new=models/tags", "old/tags"])
+    {'tags': 'models/tags', 'new': 'models/tags', 'tags-2': 'old/tags'}
     """
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for text in models:
         name, equals, rest = text.partition("=")
         if equals and not Path(text).exists():
@@ -67,13 +68,13 @@ def named_folders(models: Sequence[str]) -> dict[str, Path]:
                 raise BadInput(f"the name of a model has letters, digits, '.', '_' and '-', but is {name[:80]!r}")
             if name in found:
                 raise BadInput(f"two models are named '{name}'; choose another name: NAME=FOLDER")
-            found[name] = Path(rest)
+            found[name] = rest
         else:
-            found[_unused(re.sub(r"[^\w.-]+", "-", Path(text).resolve().name) or "model", found)] = Path(text)
+            found[_unused(re.sub(r"[^\w.-]+", "-", Path(text).resolve().name) or "model", found)] = text
     return found
 
 
-def _unused(name: str, taken: dict[str, Path]) -> str:
+def _unused(name: str, taken: dict[str, str]) -> str:
     number, chosen = 1, name
     while chosen in taken:
         number += 1

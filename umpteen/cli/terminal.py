@@ -1,7 +1,6 @@
 """Output of the commands: results to stdout; notes, progress and errors to stderr."""
 
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,14 +16,12 @@ from rich.tree import Tree
 from umpteen.engine import Callback as RecordCallback
 from umpteen.engine import Progress as Callback
 from umpteen.engine import Record, silent, stage_name
+from umpteen.engine.printable import UNSAFE, printable
 from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # width of tables if the output is not a terminal
 _PAUSE = 0.05  # minimum seconds between two updates of a bar
 _FIRST_NOTE = 10.0  # seconds until the remaining time of a stage is noted if the output is not a terminal; then doubled
-# Control characters of terminals: C0, DEL, C1, line and paragraph separators, and the marks of bidirectional text.
-# Unpaired surrogates are escaped by the streams.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Terminal:
@@ -218,21 +215,10 @@ def branch(text: str) -> Tree:
     return Tree(Text(printable(text)))
 
 
-def printable(text: str, keep: str = "") -> str:
-    """Escape control characters, for label names and texts may be untrusted.
-
-    >>> printable("red\\x1b[2J\\tblue")
-    'red\\\\x1b[2J\\\\tblue'
-    """
-    if not _UNSAFE.search(text):
-        return text
-    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else repr(match[0])[1:-1], text)
-
-
 def json_line(value: Any) -> str:
     """Format a value as JSON on one line, with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def duration(seconds: float) -> str:

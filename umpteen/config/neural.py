@@ -36,6 +36,8 @@ READERS = {
     "bag": ReaderSpec("umpteen.neural.extremetext:FeatureBag", "features"),
 }
 
+GRAPHS = {"onnx": "model.onnx", "onnx-int8": "model-int8.onnx"}  # files of an exported encoder by encoder.backend
+
 _POOLING = Form(
     r"(?:last5|(?:mean|cls)(?:@\d+(?:\+\d+)*)?)",
     "mean, cls, last5, or one of the first two at layers: mean@4+8",
@@ -120,6 +122,14 @@ class EncoderConfig(Checked):
     )  # fmt: skip
     compile: str = option(
         "auto", "compile the layers with torch.compile; auto: on a GPU", choices=("auto", "on", "off"), when=_LAYERS
+    )
+    backend: str = option(
+        "auto",
+        "what a trained encoder runs on: torch, or ONNX Runtime with an encoder that umpteen export has written, in "
+        "float32 (onnx) or with weights of 8 bits (onnx-int8). auto: the exported encoder, with 8 bits if there is "
+        "one, if onnxruntime is installed and the device is not a GPU; else torch",
+        choices=("auto", "torch", *GRAPHS),
+        when=_LAYERS,
     )
     gradient_checkpointing: bool = option(
         False, "recompute activations in the backward pass instead of storing them: slower, less memory",

@@ -83,6 +83,8 @@ def _block_ids(block: list[str], tokenizer: Any, limit: int, windows: int) -> li
     begun = [_beginning(text, _CHARACTERS * most) for text in block]
     found = _encoded(tokenizer, begun, windows)
     short = [i for i, text in enumerate(block) if len(begun[i]) < len(text) and len(found[i]) < most]
+    if not short:
+        return found
     for i, ids in zip(short, _encoded(tokenizer, [block[i] for i in short], windows), strict=True):
         found[i] = ids
     return found

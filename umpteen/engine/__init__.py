@@ -6,6 +6,7 @@ from umpteen.engine.history import (
     Record,
     check_callbacks,
     ignore,
+    number,
     stage_name,
     with_model,
     with_prefix,
@@ -13,6 +14,6 @@ from umpteen.engine.history import (
 from umpteen.engine.local import Pool, Progress, n_threads, run, silent
 
 __all__ = [
-    "Callback", "History", "Pool", "Progress", "Record", "check_callbacks", "ignore", "n_threads", "run", "silent",
-    "stage_name", "with_model", "with_prefix",
+    "Callback", "History", "Pool", "Progress", "Record", "check_callbacks", "ignore", "n_threads", "number", "run",
+    "silent", "stage_name", "with_model", "with_prefix",
 ]  # fmt: skip

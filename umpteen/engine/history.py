@@ -80,3 +80,9 @@ def stage_name(record: Record) -> str:
     """
     stage = str(record.get("stage", ""))
     return f"model {record['model']}: {stage}" if "model" in record else stage
+
+
+def number(record: Record, name: str) -> float | None:
+    """Return a value of a record if it is a number; records of a model folder may hold anything plain."""
+    value = record.get(name)
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None

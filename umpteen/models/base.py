@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -292,6 +293,18 @@ class Model(Contract, Predictor):
 
     # Storage
 
+    def export(self, path: str | os.PathLike[str], *, to: str = "onnx", int8: bool = False) -> None:
+        """Export the encoder; recipes without one have nothing to export."""
+        check_export(to)
+        self._export_encoder(int8=int8)
+        self._write(path)
+
+    def _export_encoder(self, *, int8: bool) -> None:
+        raise BadInput(f"{self.recipe} has no encoder, so there is nothing to export; its prediction is fast as it is")
+
+    def _run_on(self, backend: str) -> None:
+        """Let the encoder run on another backend, if there is an encoder."""
+
     def _write(self, path: str | os.PathLike[str]) -> None:
         store.write(path, **self._contents())
 
@@ -318,6 +331,15 @@ class Model(Contract, Predictor):
         model = cls.from_config(folder.read_given(stored, parts.config))
         model._take(parts)
         return model
+
+    @classmethod
+    def _open(cls, folder: Path, **options: Any) -> Self:
+        """Open a folder: of this recipe, or of any recipe if the class is none."""
+        if cls is not Model:
+            return super()._open(folder, **options)
+        from umpteen.models import load
+
+        return load(folder, **options)  # type: ignore[return-value]
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
@@ -413,6 +435,12 @@ class Model(Contract, Predictor):
         features = as_csr(X)
         self._check_n_features(features.shape[1], self.n_features_in_)
         return Rows.of(normalize_rows(features, threads) if normalize else features)
+
+
+def check_export(to: str) -> None:
+    """Refuse formats that encoders cannot be exported to."""
+    if to != "onnx":
+        raise BadInput(f"an encoder can be exported to onnx, but not to {to!r:.80}")
 
 
 def split(

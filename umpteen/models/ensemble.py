@@ -22,7 +22,8 @@ from umpteen.engine import Callback, Progress, Record, check_callbacks, silent, 
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
-from umpteen.models.base import Model, split
+from umpteen.models.base import Model, check_export, split
+from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.explain import explain_ensemble
@@ -263,6 +264,20 @@ class Ensemble(Predictor):
         }
 
     # Storage
+
+    def export(self, path: str | os.PathLike[str], *, to: str = "onnx", int8: bool = False) -> None:
+        """Export the encoders of all models that have one; parameters as in ``XRTransformer.export``."""
+        check_export(to)
+        with_encoder = [model for model in self._fitted() if isinstance(model, EncodedModel)]
+        if not with_encoder:
+            raise BadInput("no model of this ensemble has an encoder, so there is nothing to export")
+        for model in with_encoder:
+            model._export_encoder(int8=int8)
+        self._write(path)
+
+    def _run_on(self, backend: str) -> None:
+        for model in self._fitted():
+            model._run_on(backend)
 
     def _write(self, path: str | os.PathLike[str]) -> None:
         files: dict[str, Any] = {}

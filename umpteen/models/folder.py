@@ -5,26 +5,27 @@ Knows the model's parts and the store; knows nothing about training or predictio
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from umpteen import store
 from umpteen.calibration import Calibration
-from umpteen.config import EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict, update
+from umpteen.config import GRAPHS, EncoderConfig, ModelConfig, NeuralConfig, from_dict, to_dict, update
 from umpteen.config.upgrade import array_from_format_1
 from umpteen.data.corpus import check_separator
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
-from umpteen.engine import Record
-from umpteen.errors import BadInput, BadModelFile, MissingExtra, nearest
+from umpteen.engine import Progress, Record, silent
+from umpteen.errors import BadConfig, BadInput, BadModelFile, MissingExtra, nearest
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.examples import Examples
@@ -82,6 +83,8 @@ class SavedEncoder:
         Or its files in Hugging Face layout, by name.
     folder
         Where these files lie, if they do.
+    exported
+        The files of an export of it, by name.
     """
 
     def __init__(
@@ -91,15 +94,80 @@ class SavedEncoder:
         encoder: Any = None,
         content: Mapping[str, np.ndarray] | None = None,
         folder: Path | None = None,
+        exported: Mapping[str, np.ndarray] | None = None,
     ):
         self.config, self.content, self.folder, self._encoder = config, content, folder, encoder
+        self.exported, self._onnx = dict(exported or {}), None
 
     def get(self) -> Any:
-        """Return the encoder."""
+        """Return the encoder; if it runs on an exported graph, it holds that."""
         if self._encoder is None:
             with _LOADING:  # several threads may ask for it at once
-                self._encoder = self._load() if self._encoder is None else self._encoder
+                if self._encoder is None:
+                    encoder = self._load()
+                    encoder.graph = None if self.backend == "torch" else self._exported_encoder().graph
+                    self._encoder = encoder
         return self._encoder
+
+    def embed(self, texts: Sequence[str], *, threads: int, progress: Progress = silent) -> np.ndarray:
+        """Return the embeddings (texts, d) of texts, each of length one; torch is loaded only if it is needed."""
+        if self.backend != "torch":
+            exported = self._exported_encoder()
+            return exported.embed(exported.tokenize(texts), threads=threads, progress=progress)
+        with encoders().on_threads(threads):
+            encoder = self.get()
+            return encoder.embed(encoder.tokenize(texts), progress=progress)
+
+    @property
+    def backends(self) -> list[str]:
+        """What the encoder can run on."""
+        return ["torch", *(backend for backend, file in GRAPHS.items() if file in self.exported)]
+
+    @property
+    def backend(self) -> str:
+        """What the encoder runs on."""
+        wanted = self.config.backend
+        if wanted == "auto":
+            is_usable = self.config.device in ("auto", "cpu") and importlib.util.find_spec("onnxruntime") is not None
+            return self.backends[-1] if is_usable else "torch"
+        if wanted not in self.backends:
+            flag = " --int8" if wanted == "onnx-int8" else ""
+            raise BadConfig(
+                f"encoder.backend is {wanted}, but the model has {', '.join(self.backends)} only; run "
+                f"umpteen export MODEL --to onnx{flag} first"
+            )
+        return wanted
+
+    def run_on(self, backend: str) -> None:
+        """Run on another backend from now on; one that is missing is refused, and nothing is changed."""
+        before, self.config = self.config, replace(self.config, backend=backend)
+        try:
+            graph = None if self.backend == "torch" else self._exported_encoder().graph
+        except BaseException:
+            self.config = before
+            raise
+        if self._encoder is not None:
+            self._encoder.graph = graph
+
+    def export(self, poolings: Sequence[Any] | None = None, *, int8: bool = False) -> None:
+        """Export the encoder for ONNX Runtime, beside what was exported before."""
+        encoder = self.get()
+        from umpteen.neural.onnx_export import export
+
+        files = export(encoder, poolings or [encoder.pooling], int8=int8)
+        self.exported |= {name: np.frombuffer(content, np.uint8) for name, content in files.items()}
+        self._onnx = None
+        self.run_on(self.config.backend)
+
+    def _exported_encoder(self) -> Any:
+        """Return the exported encoder of the backend."""
+        backend = self.backend
+        with _LOADING:
+            if self._onnx is None or self._onnx[0] != backend:
+                from umpteen.neural.onnx_encoder import OnnxEncoder
+
+                self._onnx = backend, OnnxEncoder(self.exported, backend, self.config)
+            return self._onnx[1]
 
     def files(self) -> dict[str, bytes]:
         """Return its files, those it came from if there are any."""
@@ -111,14 +179,16 @@ class SavedEncoder:
         """Return the same encoder with other settings."""
         if config.encoder == self.config:
             return self
-        return SavedEncoder(config.encoder, content=self._content(), folder=self.folder)
+        return SavedEncoder(config.encoder, content=self._content(), folder=self.folder, exported=self.exported)
 
     def _content(self) -> dict[str, np.ndarray]:
         return {name: np.frombuffer(raw, np.uint8) for name, raw in self.files().items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Copy and pickle the files: a module on a GPU could not be opened on a machine without."""
-        return {"config": self.config, "content": self._content(), "folder": None, "_encoder": None}
+        exported = {name: np.array(raw) for name, raw in self.exported.items()}
+        state = {"config": self.config, "content": self._content(), "folder": None, "exported": exported}
+        return state | {"_encoder": None, "_onnx": None}
 
     def _load(self) -> Any:
         room = encoders()
@@ -161,6 +231,8 @@ class FeatureSource:
         from umpteen.neural.extremetext import WeightedFeatures
 
         return WeightedFeatures.of_rows(rows)
+
+    exported: ClassVar[Mapping[str, np.ndarray]] = {}
 
     def files(self) -> dict[str, bytes]:
         """Return nothing."""
@@ -244,12 +316,15 @@ def contents(parts: Parts) -> dict[str, Any]:
         extra[_HISTORY] = store.format_bounded(parts.history)
     if parts.neural is not None:
         extra |= {f"encoder/{name}": content for name, content in parts.neural.encoder.files().items()}
+        exported = parts.neural.encoder.exported
+        extra |= {f"onnx/{name}": content.tobytes() for name, content in exported.items()}
         if parts.neural.head is not None:
             arrays["head"] = parts.neural.head.arrays()
         if parts.neural.net is not None:
             arrays["net"] = {**parts.neural.net.arrays, **tree_arrays(parts.neural.net.tree)}
     settings = to_dict(parts.config)
     del settings["threads"]  # a property of the machine, not of the model
+    settings.get("encoder", {}).pop("backend", None)  # so is this
     meta = {
         "n_labels": len(labels),
         "n_features": parts.n_features,
@@ -440,14 +515,19 @@ def _neural(stored: store.Stored, config: NeuralConfig) -> Neural:
     if "head" in stored.stems:
         arrays = stored.arrays("head")
         head = DenseHead.from_arrays(arrays, head_post(config))
-    encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
-    return Neural(encoder, head)
+    return Neural(_encoder(stored, config), head)
+
+
+def _encoder(stored: store.Stored, config: NeuralConfig) -> SavedEncoder:
+    """Return the encoder of a folder, with what was exported of it."""
+    content, exported = stored.inside("encoder"), stored.inside("onnx")
+    return SavedEncoder(config.encoder, content=content, folder=stored.folder("encoder"), exported=exported)
 
 
 def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_features: int) -> Neural:
     encoder: SavedEncoder | FeatureSource = FeatureSource(n_features, config)
     if config.network.reads != "features":
-        encoder = SavedEncoder(config.encoder, content=stored.inside("encoder"), folder=stored.folder("encoder"))
+        encoder = _encoder(stored, config)
     arrays = stored.arrays("net")
     tree = tree_from(arrays)
     if tree.n_labels != n_labels:

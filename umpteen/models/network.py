@@ -5,7 +5,7 @@ They differ in their presets. What is here is the order of the work; a ranker ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -332,6 +332,9 @@ class NetModel(EncodedModel):
     def _vectors(self, texts: list[str]) -> np.ndarray:
         return self.embed(texts)
 
+    def _poolings(self) -> Sequence[Any]:
+        return self.neural_.net.get().module.reader.poolings
+
     def shortlist_recall(
         self, X: Any, Y: Any, *, threads: int | None = None, progress: Progress = silent
     ) -> list[float]:
@@ -356,6 +359,8 @@ class NetModel(EncodedModel):
         facts = super().describe()
         if not self.heads_:
             del facts["trees"]  # those of a ranker
+        if not isinstance(self.neural_.encoder, FeatureSource):
+            facts["backends"] = self.neural_.encoder.backends
         return facts | {
             "encoder": self.config_.encoder.name,
             "input": "texts" if self.tfidf_ is not None or self.config_.network.reads != "features" else "feature rows",

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from umpteen import store
 from umpteen.calibration import Calibration, tune
-from umpteen.config import UNCALIBRATED_THRESHOLD
+from umpteen.config import UNCALIBRATED_THRESHOLD, EncoderConfig
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
@@ -18,10 +18,12 @@ from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.models.decision import Decision
 from umpteen.models.explanation import Explanation
+from umpteen.models.hub import local_folder
+from umpteen.models.pretrained import Pretrained
 from umpteen.shortlist import TopK, check_k
 
 
-class Predictor:
+class Predictor(Pretrained):
     """Base of all that rank labels by ``topk`` and can be saved."""
 
     recipe: ClassVar[str]
@@ -247,23 +249,39 @@ class Predictor:
         raise NotImplementedError
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays") -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: str = "arrays", backend: str | None = None
+    ) -> Self:
         """Open a saved model.
 
         Parameters
         ----------
         path
-            The folder.
+            The folder, or a repository on the Hugging Face hub: ``org/name`` or ``hf://org/name``.
         mmap
             Map the files into memory, so that processes share them, instead of reading them.
         verify
             ``"arrays"`` checks that the content of arrays can be worked with; ``"none"`` trusts it; ``"full"`` also
             reads every byte and compares it with the digest that was saved.
+        backend
+            What an encoder runs on, instead of ``encoder.backend``: ``torch``, ``onnx`` or ``onnx-int8``. Models
+            without an encoder ignore it.
         """
-        stored = store.read(path, mmap=mmap)
+        stored = store.read(local_folder(path), mmap=mmap)
         if stored.config["recipe"] != cls.recipe:
             raise BadModelFile(f"'{path}' holds a {stored.config['recipe']} model; open it with umpteen.load")
-        return cls._from_stored(stored, verify)
+        return cls._from_stored(stored, verify)._on_backend(backend)
+
+    def _on_backend(self, backend: str | None) -> Self:
+        """Let encoders run on a backend, if one is named."""
+        if backend is not None:
+            EncoderConfig(backend=backend)  # a wrong name is refused, whatever the recipe
+            self._run_on(backend)
+        return self
+
+    def _run_on(self, backend: str) -> None:
+        """Let all encoders run on another backend."""
+        raise NotImplementedError
 
     @classmethod
     def _from_stored(cls, stored: store.Stored, verify: str = "arrays") -> Self:

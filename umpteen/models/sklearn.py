@@ -17,8 +17,8 @@ from umpteen.errors import BadConfig, BadInput, NotFitted, nearest
 _PLAIN = ("seed", "threads")  # arguments whose default is a value, the same for all recipes
 # Settings, or groups of them, that a fitted model takes up without training
 AT_ONCE = (
-    "threads", "search", "ensemble", "head_weight", "fusion", "encoder.device", "encoder.precision", "encoder.compile",
-    "encoder.batch_tokens", "network.beam", "network.score",
+    "threads", "search", "ensemble", "head_weight", "fusion", "encoder.backend", "encoder.device", "encoder.precision",
+    "encoder.compile", "encoder.batch_tokens", "network.beam", "network.score",
 )  # fmt: skip
 
 

@@ -234,9 +234,7 @@ class XRTransformer(EncodedModel):
         self._check_fitted()
         if self.neural_ is None:
             raise BadInput("this model was trained on tf-idf alone and has no encoder")
-        with encoders().on_threads(self._workers(threads)):
-            encoder = self.neural_.encoder.get()
-            E = encoder.embed(encoder.tokenize(list(self._read(texts))), progress=progress)
+        E = self.neural_.encoder.embed(list(self._read(texts)), threads=self._workers(threads), progress=progress)
         head = self.neural_.head
         if head is not None and head.weight.shape[1] != E.shape[1]:
             raise BadModelFile(
@@ -255,7 +253,9 @@ class XRTransformer(EncodedModel):
             return facts
         n_terms = 0 if self.tfidf_ is None else self.tfidf_.n_features
         width = self.n_features_in_ - n_terms or self.neural_.head.weight.shape[1]
-        return facts | {"encoder": self.config_.encoder.name, "embedding": width}
+        return facts | {
+            "encoder": self.config_.encoder.name, "embedding": width, "backends": self.neural_.encoder.backends,
+        }  # fmt: skip
 
 
 class XTransformer(XRTransformer):

@@ -9,7 +9,7 @@ import copy
 import logging
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -29,8 +29,9 @@ from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.neural.attention import use_given_masks
-from umpteen.neural.encoder_files import DEFAULT_POOLING, check_files, saved_pooling
-from umpteen.neural.pooling import Pooling
+from umpteen.neural.encoder_files import check_files, saved_pooling
+from umpteen.neural.onnx_graph import OnnxGraph, check_layers
+from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.neural.windows import join_windows, split_windows
 
 # Whatever is loaded runs no code of its own and comes from its folder alone.
@@ -59,6 +60,7 @@ class Encoder:
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.device = pick_device(config.device)
         self.model = model.to(self.device).eval()
+        self.graph: OnnxGraph | None = None  # computes the states in place of the model, once all is trained
         use_given_masks(self.model)
         self.pooling = Pooling.parse(config.pooling, self.n_layers, tokenizer.cls_token_id)
         self.longest = self._longest()
@@ -154,6 +156,7 @@ class Encoder:
 
     def __call__(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Embed padded token numbers (texts, length); ``mask`` says which are no padding, None that all are."""
+        self.check_exported([self.pooling])
         states = self.states(ids, mask, every=not self.pooling.is_last_only)
         return self.pooling(states, ids, mask, self.n_windows(ids))
 
@@ -161,10 +164,26 @@ class Encoder:
         """Return the states (texts, length, d) of every layer, the embedding layer first, or of the last alone."""
         n_windows = self.n_windows(ids)
         ids, mask = split_windows(ids, mask, n_windows)
+        if self.graph is not None:
+            return tuple(join_windows(state, n_windows) for state in self._graph_states(ids, mask))
         given = None if mask is None else mask.long()
         out = self.model(input_ids=ids, attention_mask=given, output_hidden_states=every)
         states = out.hidden_states if every else (out.last_hidden_state,)
         return tuple(join_windows(state, n_windows) for state in states)
+
+    def check_exported(self, poolings: Iterable[Pooling]) -> None:
+        """Refuse a graph that lacks a layer which is going to be read."""
+        if self.graph is not None:
+            check_layers(self.graph, poolings)
+
+    def _graph_states(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+        """Return the states by layer as the graph computes them; empty where nobody reads a layer."""
+        given = None if mask is None else mask.cpu().numpy()
+        found = self.graph.states(ids.cpu().numpy(), given, torch.get_num_threads())  # type: ignore[union-attr]
+        states = [ids.new_zeros((*ids.shape, 0), dtype=torch.float32)] * (self.n_layers + 1)
+        for layer, state in found.items():
+            states[layer] = torch.from_numpy(state).to(ids.device)
+        return states
 
     def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
         """Return the embeddings (texts, dim), float32, each of length one."""
@@ -172,17 +191,25 @@ class Encoder:
         out = np.zeros((len(tokens), self.dim), np.float32)
         budget, done = self.budget, 0
         progress(stage, 0, len(tokens))
-        was_training = self.model.training
+        with self._predicting(), torch.inference_mode(), self.autocast(), explained_memory():
+            for batch in flat.cut(np.arange(len(tokens)), budget):
+                read = flat.batch(batch, is_alone=len(batch) == 1)
+                out[batch] = F.normalize(self(*read).float(), dim=1).cpu().numpy()
+                done += len(batch)
+                progress(stage, done, len(tokens))
+        return out
+
+    @contextmanager
+    def _predicting(self) -> Iterator[None]:
+        """Leave dropout out. A model that is not in training stays as it is: a switch walks through all its parts."""
+        if not self.model.training:
+            yield
+            return
         self.model.eval()
         try:
-            with torch.inference_mode(), self.autocast(), explained_memory():
-                for batch in flat.cut(np.arange(len(tokens)), budget):
-                    out[batch] = F.normalize(self(*flat.batch(batch)).float(), dim=1).cpu().numpy()
-                    done += len(batch)
-                    progress(stage, done, len(tokens))
+            yield
         finally:
-            self.model.train(was_training)
-        return out
+            self.model.train()
 
     @property
     def training_budget(self) -> int:
@@ -261,9 +288,11 @@ class FlatTokens:
         width = padded(max(length, 1), is_recorded=self.device.type == "cuda")
         return width if self.longest is None else max(length, min(width, self.longest))
 
-    def batch(self, rows: np.ndarray) -> Batch:
-        """Return the tokens of some texts, padded to one length."""
+    def batch(self, rows: np.ndarray, *, is_alone: bool = False) -> Batch:
+        """Return the tokens of some texts, padded to one length; a text that is alone on a CPU is not padded."""
         width = int(self._widths[self.lengths[rows].max(initial=0)])
+        if is_alone and self.window is None and self.device.type == "cpu":
+            width = max(int(self.lengths[rows[0]]), 1)
         chosen = torch.from_numpy(rows).to(self.device)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
         at = first + torch.arange(width, device=self.device)  # (rows, width)

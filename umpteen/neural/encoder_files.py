@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 
 from umpteen.data.locate import POOLING_FILE
 from umpteen.errors import BadInput, BadModelFile
+from umpteen.neural.pooling import DEFAULT_POOLING
 from umpteen.store.tensors import parse_document, parse_json
 
 WEIGHTS = "model.safetensors"
-DEFAULT_POOLING = "mean"
 _MOST_POOLING_BYTES = 1 << 16  # the file is a dozen lines long
 _INDEX = f"{WEIGHTS}.index.json"
 _CONFIG = "config.json"

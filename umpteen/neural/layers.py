@@ -41,6 +41,7 @@ class Layers(Reader):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
         """Return the vectors (texts, width) of each level."""
         every = not all(pooling.is_last_only for pooling in self.poolings)
+        self.encoder.check_exported(self.poolings)
         states = self.encoder.states(ids, mask, every=every)
         n_windows = self.encoder.n_windows(ids)
         return [pooling(states, ids, mask, n_windows) for pooling in self.poolings]

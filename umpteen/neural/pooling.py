@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import torch
 
 
+DEFAULT_POOLING = "mean"
+
+
 @dataclass(frozen=True)
 class Pooling:
     """A parsed pooling: how, and at which layers (0 is the embedding layer); several are put side by side."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,13 +14,14 @@ from typing import Any, NamedTuple
 
 from umpteen.data.labels import Labels
 from umpteen.errors import BadInput, UmpteenError
-from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import load
+from umpteen.models.decision import Decision
 from umpteen.models.predictor import Predictor
 from umpteen.serve.asking import DEFAULT_K
 from umpteen.serve.batching import Job
 from umpteen.serve.label_search import LabelSearch
 from umpteen.serve.problems import Problem
+from umpteen.shortlist import TopK
 
 CONFIG = "config.json"
 _WARM_TEXTS = 64
@@ -41,8 +43,7 @@ class Content(NamedTuple):
     """What a job needs beside its texts."""
 
     loaded: Loaded
-    k: int
-    least: float  # the lowest score of a label that is returned
+    decision: Decision  # which labels are returned
     allowed: Any  # columns, None for all
     threads: int | None
     render: Render
@@ -105,17 +106,11 @@ class Loaded:
     ) -> Job:  # fmt: skip
         """Return what is to be predicted, with the model's own decision where k is None."""
         columns = None if allowed is None else self.columns(allowed)
-        k, least = self._decision(k, threshold)
-        group = (id(self), k, None if columns is None else columns.tobytes())
-        return Job(group, texts, Content(self, min(k, len(self.labels)), least, columns, threads or None, render))
-
-    def _decision(self, k: int | None, threshold: float | None) -> tuple[int, float]:
-        """Return how many labels at most, and from which score on; as ``umpteen predict`` decides."""
-        model = self.model
-        if threshold is None and (k is not None or model.calibration_ is None):
-            return k or DEFAULT_K, float("-inf")
-        limit = None if model.calibration_ is None else model.calibration_.limit
-        return k or limit or ABOVE_THRESHOLD, model.score_at(threshold)
+        if k is None and threshold is None and self.model.calibration_ is None:
+            k = DEFAULT_K  # scores alone do not decide
+        decision = self.model.decision(k, threshold)
+        group = (id(self), decision.depth, None if columns is None else columns.tobytes())
+        return Job(group, texts, Content(self, decision, columns, threads or None, render))
 
     def columns(self, labels: Sequence[str], what: str = "allowed") -> Any:
         """Return the columns of labels by key or name; the error does not repeat them."""
@@ -147,25 +142,22 @@ def answer(jobs: Sequence[Job]) -> list[bytes]:
     content: Content = jobs[0].content
     texts = [text for job in jobs for text in job.texts] if len(jobs) > 1 else jobs[0].texts
     options = {} if content.allowed is None else {"allowed": content.allowed}
-    top = content.loaded.model.topk(texts, content.k, threads=content.threads, **options)  # type: ignore[call-arg]
-    labels, scores = top.labels.tolist(), top.scores.tolist()
-    probabilities = None if top.probabilities is None else top.probabilities.tolist()
+    k = min(content.decision.depth, len(content.loaded.labels))
+    top = content.loaded.model.topk(texts, k, threads=content.threads, **options)  # type: ignore[call-arg]
     bodies, first = [], 0
     for job in jobs:
-        rows = range(first, first + len(job.texts))
-        least = job.content.least
-        hits = [_hits(labels[i], scores[i], None if probabilities is None else probabilities[i], least) for i in rows]
-        bodies.append(job.content.render(content.loaded, hits))
-        first = rows.stop
+        own = top if len(jobs) == 1 else top[first : first + len(job.texts)]
+        bodies.append(job.content.render(content.loaded, _hits(own, job.content.decision)))
+        first += len(job.texts)
     return bodies
 
 
-def _hits(labels: list[int], scores: list[float], probabilities: list[float] | None, least: float) -> list[Hit]:
-    if probabilities is None:
-        found = zip(labels, scores, [None] * len(labels), strict=True)
-    else:
-        found = zip(labels, scores, probabilities, strict=True)
-    return [Hit(*one) for one in found if one[0] >= 0 and one[1] >= least]
+def _hits(top: TopK, decision: Decision) -> Rows:
+    """Return the labels of each text that are predicted."""
+    nothing = itertools.repeat(None)
+    probabilities = itertools.repeat(nothing) if top.probabilities is None else top.probabilities.tolist()
+    rows = zip(decision.chosen(top).tolist(), top.labels.tolist(), top.scores.tolist(), probabilities, strict=False)
+    return [[Hit(*one) for is_chosen, *one in zip(*row, strict=False) if is_chosen] for row in rows]
 
 
 def predictions(loaded: Loaded, rows: Rows) -> bytes:

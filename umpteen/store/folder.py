@@ -72,10 +72,13 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 def named(folder: Path) -> list[str]:
     """Return the files that config.json names; an empty list if there is no config.json."""
-    if not os.path.lexists(folder / CONFIG):
-        return []
+    return list(table_of(folder)) if os.path.lexists(folder / CONFIG) else []
+
+
+def table_of(folder: Path) -> dict[str, int]:
+    """Return the files that config.json names, with their sizes; none of them need exist."""
     document = _check_config(parse_json(_config_bytes(folder), folder / CONFIG), folder)
-    return [file for file, _ in check_files(document["files"], folder).values()]
+    return dict(check_files(document["files"], folder).values())
 
 
 class Stored:

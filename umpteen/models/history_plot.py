@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from umpteen.cli.history import number
-from umpteen.cli.terminal import printable
-from umpteen.engine import Record, stage_name
+from umpteen.engine import Record, number, stage_name
+from umpteen.engine.printable import printable
 from umpteen.errors import BadInput, MissingExtra
 
 _ENDINGS = (".png", ".svg", ".pdf")
@@ -26,7 +25,7 @@ def plot_history(records: Sequence[Record], path: Path) -> None:
     try:
         from matplotlib.figure import Figure  # type: ignore[import-not-found]
     except ImportError:
-        raise MissingExtra("matplotlib", "plot", "--plot") from None
+        raise MissingExtra("matplotlib", "plot", "a plot") from None
     if not records:
         raise BadInput("the model was saved without a history, so there is nothing to plot; train it again")
     panels = {title: names for title, names in _PANELS.items() if any(curves(records, name) for name in names)}
