@@ -896,6 +896,21 @@ def test_train_says_which_settings_change_nothing(data: Path, encoder_folder: Pa
     assert "network.beam has no effect" not in result.stderr  # nobody set it
 
 
+def test_train_names_faster_recipes_where_an_encoder_is_slow(
+    data: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--recipe", "lightxml", "--encoder", encoder_folder, "--device", "cpu", "--encoder.max_length", "16"]
+    words += ["--set", "training.epochs=0.1"]
+    result = run("train", data, "-o", tmp_path / "model", *words)
+    assert result.exit_code == 0, result.output
+    assert "slow without a GPU" not in result.stderr
+    monkeypatch.setattr("umpteen.cli.training._LONG", 0)
+    monkeypatch.setattr("umpteen.models.estimate._PER_STEP", 1e4)  # of an optimiser, so of encoders only
+    result = run("train", data, "-o", tmp_path / "model", *words)
+    assert result.exit_code == 0, result.output
+    assert "slow without a GPU; on this data xr-linear takes about 0." in " ".join(result.stderr.split())
+
+
 def test_evaluate_says_when_no_label_is_known(model: Path, tmp_path: Path) -> None:
     (tmp_path / "test_texts.txt").write_text("apple pear\n")
     (tmp_path / "test_labels.txt").write_text("elsewhere\n")

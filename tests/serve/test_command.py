@@ -9,24 +9,24 @@ import pytest
 from typer.testing import CliRunner
 
 from umpteen.cli.app import app
-from umpteen.cli.serving import api_key, named_folders
+from umpteen.cli.serving import api_key, named_models
 from umpteen.errors import BadInput
 
 
 def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=b").mkdir()
-    found = named_folders(["x/tags", "y/tags", "best=y/tags", "a=b", ".", "odd name/"])
+    found = named_models(["x/tags", "y/tags", "best=y/tags", "a=b", ".", "odd name/"])
     wanted = ["tags", "tags-2", "best", "a-b", tmp_path.name, "odd-name"]
     assert list(found) == wanted
-    assert found["best"] == Path("y/tags")
-    assert found["a-b"] == Path("a=b")
+    assert found["best"] == "y/tags"
+    assert found["a-b"] == "a=b"
 
 
 @pytest.mark.parametrize("models", [["a/b=x"], ["=x"], ["a=x", "a=y"], ["\n=x"]])
 def test_names_that_are_refused(models: list[str]) -> None:
     with pytest.raises(BadInput):
-        named_folders(models)
+        named_models(models)
 
 
 def test_a_key_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

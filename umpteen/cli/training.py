@@ -15,6 +15,9 @@ from umpteen.errors import BadConfig
 from umpteen.store import Run
 
 
+_LONG = 900  # seconds on a CPU after which faster recipes are named
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with a message about the checkpoint and how to resume."""
 
@@ -53,7 +56,10 @@ def train(
     if vocabulary is not None:
         terminal.note(str(vocabulary.coverage(dataset.labels, language)))
     X = dataset.inputs
-    terminal.note(str(model.estimate(X, dataset.Y)))
+    estimate = model.estimate(X, dataset.Y)
+    terminal.note(str(estimate))
+    if estimate.device == "cpu" and estimate.seconds > _LONG:
+        terminal.note(_faster(model, X, dataset.Y, estimate.seconds))
     begun = time.perf_counter()
     try:
         with terminal.progress() as progress, open_logs(parsed) as callbacks:
@@ -65,6 +71,18 @@ def train(
         raise Interrupted(_interrupted(checkpoint)) from error
     seconds, size = duration(time.perf_counter() - begun), decimal(size_of(output))
     terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
+
+
+def _faster(model: Any, X: Any, Y: Any, seconds: float) -> str:
+    """Say which recipes would take at most half the time."""
+    from umpteen.models import create
+
+    others = [create("xr-linear")]
+    if hasattr(model, "encoder") and model.recipe != "xr-transformer":
+        others.append(create("xr-transformer", {"encoder.name": model.config.encoder.name, "encoder.device": "cpu"}))
+    times = {other.recipe: other.estimate(X, Y).seconds for other in others}
+    faster = [f"{name} takes about {duration(time)}" for name, time in times.items() if time < seconds / 2]
+    return f"An encoder is slow without a GPU; on this data {', '.join(faster)} (--recipe)."
 
 
 def build(
