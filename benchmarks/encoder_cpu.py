@@ -265,7 +265,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the training")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--texts", type=int, default=1000, help="test texts")
+    parser.add_argument("--texts", type=int, default=1500, help="test texts")
     parser.add_argument("--singles", type=int, default=60, help="texts that are predicted one at a time in a turn")
     parser.add_argument("--work", type=Path, default=ROOT / "benchmarks" / "work" / "encoder-cpu")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "serve-encoders.md")

@@ -378,6 +378,11 @@ def test_learning_curves_are_plotted(model, tmp_path):
     with_curves.save_pretrained(tmp_path / "m")
     assert (tmp_path / "m" / "history.png").read_bytes().startswith(b"\x89PNG")
     assert "(history.png)" in (tmp_path / "m" / "README.md").read_text()
+    (tmp_path / "m" / "README.md").unlink()
+    (tmp_path / "m" / "history.png").write_bytes(b"mine")
+    with_curves.save_pretrained(tmp_path / "m")
+    assert (tmp_path / "m" / "history.png").read_bytes() == b"mine"
+    assert "(history.png)" not in (tmp_path / "m" / "README.md").read_text()
 
 
 def test_without_the_package_the_error_names_the_extra(model, monkeypatch):

@@ -91,13 +91,6 @@ def test_no_text_is_padded_beyond_what_an_encoder_can_read() -> None:
     assert flat.batch(np.array([1])).ids.shape == (1, 8)
 
 
-def test_a_text_alone_is_not_padded() -> None:
-    flat = FlatTokens(Tokens.of([[1] * 37, [1] * 3, []]), torch.device("cpu"), pad=0)
-    assert flat.batch(np.array([1]), is_alone=True).ids.shape == (1, 3)
-    assert flat.batch(np.array([1]), is_alone=True).mask is None
-    assert flat.batch(np.array([2]), is_alone=True).ids.shape == (1, 1)
-
-
 def test_threads_are_what_they_were_when_all_have_left() -> None:
     before = torch.get_num_threads()
     try:

@@ -389,19 +389,6 @@ def tune(
 
 
 @app.command()
-def history(
-    model: ModelFolder,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Print the learning curves of a saved model: loss, learning rate and held-out precision."""
-    from umpteen.cli.history import history as run
-
-    run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
-
-
-@app.command()
 def serve(
     models: Annotated[
         list[str],
@@ -500,6 +487,19 @@ def push(
     facts = {"data": data, "split": split, "language": language, "license": license_}
     options = {"private": private or None, "message": message, "branch": branch}
     run(model, repository, terminal=_terminal(quiet), **options, **facts)
+
+
+@app.command()
+def history(
+    model: ModelFolder,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the learning curves of a saved model: loss, learning rate and held-out precision."""
+    from umpteen.cli.history import history as run
+
+    run(model, terminal=_terminal(quiet), plot=plot, as_json=as_json)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from umpteen import __version__, store
@@ -73,13 +74,15 @@ class CardFacts:
 def write_card(model: Any, folder: str | os.PathLike[str], facts: CardFacts | None = None) -> Path:
     """Write ``README.md``, and a plot of the learning curves, into the folder of a saved model; return its path.
 
-    A ``README.md`` that was not written by umpteen, or whose first comment was removed, is left as it is. The plot
-    needs matplotlib and is left out without it.
+    A ``README.md`` that was not written by umpteen, or whose first comment was removed, is left as it is, and so is a
+    ``history.png`` that the card does not show. The plot needs matplotlib and is left out without it.
     """
     path = Path(folder, CARD)
     if path.is_file() and not is_generated(path.read_bytes()):
         return path
-    has_plot = _write_plot(model, Path(folder, PLOT))
+    plot = Path(folder, PLOT)
+    is_foreign = plot.exists() and not (path.is_file() and PLOT.encode() in path.read_bytes())
+    has_plot = not is_foreign and _write_plot(model, plot)
     store.atomic_write(path, card(model, facts or CardFacts(), has_plot=has_plot))
     return path
 
@@ -259,10 +262,13 @@ def _write_plot(model: Any, path: Path) -> bool:
 
     if not any(curves(model.history_, name) for name in ("loss", "P@1")):
         return False
-    try:
-        plot_history(model.history_, path)
-    except MissingExtra:
-        return False
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder, PLOT)
+        try:
+            plot_history(model.history_, drawn)
+        except MissingExtra:
+            return False
+        store.atomic_write(path, drawn.read_bytes())
     return True
 
 

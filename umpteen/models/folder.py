@@ -127,6 +127,8 @@ class SavedEncoder:
     def backend(self) -> str:
         """What the encoder runs on."""
         wanted = self.config.backend
+        if wanted == "torch" or (wanted == "auto" and not self.exported):
+            return "torch"
         if wanted == "auto":
             is_usable = self.config.device in ("auto", "cpu") and importlib.util.find_spec("onnxruntime") is not None
             return self.backends[-1] if is_usable else "torch"

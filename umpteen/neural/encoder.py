@@ -193,8 +193,7 @@ class Encoder:
         progress(stage, 0, len(tokens))
         with self._predicting(), torch.inference_mode(), self.autocast(), explained_memory():
             for batch in flat.cut(np.arange(len(tokens)), budget):
-                read = flat.batch(batch, is_alone=len(batch) == 1)
-                out[batch] = F.normalize(self(*read).float(), dim=1).cpu().numpy()
+                out[batch] = F.normalize(self(*flat.batch(batch)).float(), dim=1).cpu().numpy()
                 done += len(batch)
                 progress(stage, done, len(tokens))
         return out
@@ -288,11 +287,9 @@ class FlatTokens:
         width = padded(max(length, 1), is_recorded=self.device.type == "cuda")
         return width if self.longest is None else max(length, min(width, self.longest))
 
-    def batch(self, rows: np.ndarray, *, is_alone: bool = False) -> Batch:
-        """Return the tokens of some texts, padded to one length; a text that is alone on a CPU is not padded."""
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Return the tokens of some texts, padded to one length."""
         width = int(self._widths[self.lengths[rows].max(initial=0)])
-        if is_alone and self.window is None and self.device.type == "cpu":
-            width = max(int(self.lengths[rows[0]]), 1)
         chosen = torch.from_numpy(rows).to(self.device)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
         at = first + torch.arange(width, device=self.device)  # (rows, width)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from umpteen.config import FEWER_IN_TRAINING, GRAPHS, TOKENS_AT_ONCE, EncoderConfig
+from umpteen.config import GRAPHS, EncoderConfig
 from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadModelFile, MissingExtra
@@ -19,6 +19,7 @@ from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.store.tensors import parse_json
 
 FACTS, TOKENIZER = "config.json", "tokenizer.json"
+_TOKENS_AT_ONCE = 1_024  # states of so many stay in the caches of a processor; larger batches were not faster
 _MOST_FACTS = 1 << 16  # bytes; the file has a few lines
 _MOST = {"n_layers": 999, "width": 1 << 20, "pad": 1 << 31, "cls": 1 << 31}
 
@@ -86,15 +87,11 @@ class OnnxEncoder:
         out, lengths, done = np.zeros((len(tokens), self.dim), np.float32), tokens.lengths, 0
         progress("embeddings", 0, len(tokens))
         widths = self._widths(lengths)
-        for rows in by_budget(lengths, self._budget, widths):
+        for rows in by_budget(lengths, _TOKENS_AT_ONCE, widths):
             out[rows] = self._embedded(tokens, rows, int(widths[rows].max(initial=1)), threads)
             done += len(rows)
             progress("embeddings", done, len(tokens))
         return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-12)
-
-    @property
-    def _budget(self) -> int:
-        return FEWER_IN_TRAINING * self.config.batch_tokens or TOKENS_AT_ONCE["cpu"]
 
     def _widths(self, lengths: np.ndarray) -> np.ndarray:
         """Return what a batch is padded to by the length of its longest text: that, or a whole number of windows."""
