@@ -340,8 +340,9 @@ class NetModel(EncodedModel):
         facts = super().describe()
         if not self.heads_:
             del facts["trees"]  # those of a ranker
+        if self.config_.network.reads != "features":
+            facts["encoder"] = self.config_.encoder.name
         return facts | {
-            "encoder": self.config_.encoder.name,
             "input": "texts" if self.tfidf_ is not None or self.config_.network.reads != "features" else "feature rows",
             "levels": list(net.tree.sizes),
             "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
