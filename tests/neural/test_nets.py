@@ -610,6 +610,7 @@ def test_embeddings_of_features_survive_the_disk(tmp_path: Path, as_texts: bool)
     opened = umpteen.load(tmp_path / "model", verify="full")
     np.testing.assert_array_equal(opened.topk(X, 5).scores, model.topk(X, 5).scores)
     assert opened.describe()["input"] == ("texts" if as_texts else "feature rows")
+    assert "encoder" not in opened.describe()
     assert model.embed(X).shape == (80, 8)
     changed = json.loads((tmp_path / "model" / "config.json").read_text())
     changed["meta"]["n_features"] = 2**30

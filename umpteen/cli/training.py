@@ -14,7 +14,6 @@ from umpteen.data import Vocabulary, read
 from umpteen.errors import BadConfig
 from umpteen.store import Run
 
-
 _LONG = 900  # seconds on a CPU after which faster recipes are named
 
 

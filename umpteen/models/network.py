@@ -360,9 +360,8 @@ class NetModel(EncodedModel):
         if not self.heads_:
             del facts["trees"]  # those of a ranker
         if not isinstance(self.neural_.encoder, FeatureSource):
-            facts["backends"] = self.neural_.encoder.backends
+            facts |= {"encoder": self.config_.encoder.name, "backends": self.neural_.encoder.backends}
         return facts | {
-            "encoder": self.config_.encoder.name,
             "input": "texts" if self.tfidf_ is not None or self.config_.network.reads != "features" else "feature rows",
             "levels": list(net.tree.sizes),
             "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
