@@ -11,7 +11,7 @@ from pydantic import BaseModel
 app = FastAPI()
 
 
-class Ask(BaseModel):
+class PredictRequest(BaseModel):
     """The fields of ``/v1/predict``."""
 
     texts: list[str]
@@ -28,7 +28,7 @@ async def readyz() -> dict[str, str]:
 
 
 @app.post("/v1/predict")
-async def predict(ask: Ask) -> dict[str, str]:
+async def predict(ask: PredictRequest) -> dict[str, str]:
     """Do nothing."""
     return {}
 

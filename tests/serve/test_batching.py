@@ -14,7 +14,7 @@ from tests.serve.conftest import async_client
 from umpteen import XRLinear
 from umpteen.config.serving import ServeConfig
 from umpteen.serve.app import create_app
-from umpteen.serve.batching import Batcher, Job, Lane
+from umpteen.serve.batching import Batcher, Job, SerialExecutor
 from umpteen.serve.problems import Problem
 
 
@@ -154,16 +154,16 @@ def test_a_job_that_was_given_up_is_not_run() -> None:
 
 def test_a_lane_refuses_what_cannot_wait() -> None:
     async def run() -> None:
-        lane, may_go = Lane("test", 1), threading.Event()
-        tasks = [asyncio.create_task(lane.run(may_go.wait)) for _ in range(2)]
+        executor, may_go = SerialExecutor("test", 1), threading.Event()
+        tasks = [asyncio.create_task(executor.run(may_go.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Problem) as refused:
-            await lane.run(may_go.wait)
+            await executor.run(may_go.wait)
         assert refused.value.status == 429
         tasks[1].cancel()  # still counts until it has run
         may_go.set()
         assert await tasks[0]
-        lane.close()
+        executor.close()
 
     asyncio.run(run())
 

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from umpteen.config.serving import ServeConfig
 from umpteen.serve import openapi
-from umpteen.serve.asking import Ask, name_of, read_json, texts_of
-from umpteen.serve.gate import note
-from umpteen.serve.loaded import Hit, Loaded, Rows
+from umpteen.serve.middleware import note
 from umpteen.serve.problems import Problem, invalid
+from umpteen.serve.request_bodies import PredictRequest, name_of, read_json, texts_of
+from umpteen.serve.served_model import Hit, Rows, ServedModel
 from umpteen.serve.service import Service
 
 LIMIT = 10  # labels per text, if a request does not say
@@ -86,13 +86,13 @@ async def _suggested(
         service.entry(model).ready()
         return json.dumps(arranged([[] for _ in texts])).encode()
 
-    def render(loaded: Loaded, rows: Rows) -> bytes:
+    def render(loaded: ServedModel, rows: Rows) -> bytes:
         return json.dumps(arranged([_results(loaded, hits, threshold) for hits in rows])).encode()
 
-    return await service.predict(Ask(texts, min(limit, service.settings.max_k), None, None, model), render)
+    return await service.predict(PredictRequest(texts, min(limit, service.settings.max_k), None, None, model), render)
 
 
-def _results(loaded: Loaded, hits: list[Hit], threshold: float) -> list[dict[str, Any]]:
+def _results(loaded: ServedModel, hits: list[Hit], threshold: float) -> list[dict[str, Any]]:
     """Return labels as Annif does; what scores 0 is no suggestion."""
     ids = [hit.id for hit in hits]
     found = zip(loaded.labels.keys(ids), loaded.labels.names(ids), map(_score, hits), strict=True)
@@ -107,7 +107,7 @@ def _score(hit: Hit) -> float:
     return min(1.0, max(0.0, hit.score if hit.probability is None else hit.probability))
 
 
-def _project(loaded: Loaded) -> dict[str, Any]:
+def _project(loaded: ServedModel) -> dict[str, Any]:
     return {
         "project_id": loaded.name,
         "name": loaded.name,

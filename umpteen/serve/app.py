@@ -21,10 +21,10 @@ from umpteen import __version__
 from umpteen.config.serving import ServeConfig
 from umpteen.models.predictor import Predictor
 from umpteen.serve import annif, openapi, tree
-from umpteen.serve.asking import name_of, read_explain, read_object, read_predict
-from umpteen.serve.gate import Gate, note
 from umpteen.serve.logs import Log
+from umpteen.serve.middleware import Middleware, note
 from umpteen.serve.problems import Problem, invalid, of_status
+from umpteen.serve.request_bodies import name_of, read_explain, read_object, read_predict
 from umpteen.serve.service import Service
 from umpteen.serve.static import page_router
 
@@ -57,7 +57,7 @@ def create_app(
         docs_url=None, redoc_url=None, openapi_url=None,
     )  # fmt: skip
     app.state.service = service
-    app.add_middleware(Gate, service=service, api_key=api_key, direct={("POST", "/v1/predict"): _direct(service)})
+    app.add_middleware(Middleware, service=service, api_key=api_key, direct={("POST", "/v1/predict"): _direct(service)})
     app.add_exception_handler(HTTPException, _of_framework)
     app.add_exception_handler(RequestValidationError, _not_valid)
     for part in _routers():
@@ -139,13 +139,13 @@ def _not_valid(request: Request, error: Any) -> Response:
 
 
 def _direct(service: Service) -> Any:
-    """Return the handler of ``/v1/predict``, which ``Gate`` calls without the framework."""
+    """Return the handler of ``/v1/predict``, which ``Middleware`` calls without the framework."""
 
     async def handle(scope: Any, body: bytes) -> bytes:
         check_json(scope)
-        ask = read_predict(body, service.settings)
-        note(scope, service, ask.texts)
-        return await service.predict(ask)
+        asked = read_predict(body, service.settings)
+        note(scope, service, asked.texts)
+        return await service.predict(asked)
 
     return handle
 
@@ -172,9 +172,9 @@ async def explain(request: Request) -> Response:
     """Say why a label is suggested for a text, or why not."""
     check_json(request.scope)
     service = service_of(request)
-    ask = read_explain(await request.body(), service.settings)
-    note(request.scope, service, [ask.text])
-    return Response(await service.explain(ask), media_type=JSON)
+    asked = read_explain(await request.body(), service.settings)
+    note(request.scope, service, [asked.text])
+    return Response(await service.explain(asked), media_type=JSON)
 
 
 @router.get("/v1/models", openapi_extra=openapi.MODELS)

@@ -143,7 +143,7 @@ class Batcher:
                 job.future.set_result(result)
 
 
-class Lane:
+class SerialExecutor:
     """Work that is done one by one in a thread of its own; so much may wait, and more is refused."""
 
     def __init__(self, name: str, most_waiting: int):

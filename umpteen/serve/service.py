@@ -13,12 +13,12 @@ from typing import Any
 from umpteen.config.serving import ServeConfig
 from umpteen.errors import BadInput, UmpteenError
 from umpteen.models.predictor import Predictor
-from umpteen.serve.asking import Ask, ExplainAsk
-from umpteen.serve.batching import Batcher, Job, Lane
-from umpteen.serve.loaded import Loaded, Render, answer, predictions, stamp_of
+from umpteen.serve.batching import Batcher, Job, SerialExecutor
 from umpteen.serve.logs import Log
 from umpteen.serve.metrics import Metrics
 from umpteen.serve.problems import Problem
+from umpteen.serve.request_bodies import ExplainRequest, PredictRequest
+from umpteen.serve.served_model import Render, ServedModel, answer, predictions, stamp_of
 
 _LONGEST_WAIT = 60.0  # seconds until a folder that could not be opened is tried again
 _BODIES_WAITING = 16  # bodies of the largest size whose texts may wait
@@ -29,7 +29,7 @@ class Entry:
 
     def __init__(self, name: str, source: Path | Predictor, service: Service):
         self.name, self.path = name, source if isinstance(source, Path) else None
-        self.loaded: Loaded | None = None if isinstance(source, Path) else Loaded(name, source, "in-memory")
+        self.loaded: ServedModel | None = None if isinstance(source, Path) else ServedModel(name, source, "in-memory")
         self.stamp: tuple[int, int, int] | None = None
         self.n_failures, self.retry_at = 0, float("inf")
         self._service, self._replacing = service, asyncio.Lock()
@@ -41,7 +41,7 @@ class Entry:
             most_at_once=limits.max_batch,
         )
 
-    def ready(self) -> Loaded:
+    def ready(self) -> ServedModel:
         """Return the model as it is now."""
         if self.loaded is None:
             raise Problem(503, "loading", "the model is being loaded; try again later", {"Retry-After": "1"})
@@ -54,7 +54,7 @@ class Entry:
         async with self._replacing:
             before = self.loaded
             self.stamp = stamp_of(self.path)
-            opened = await asyncio.to_thread(Loaded.open, self.name, self.path, self._service.settings.threads)
+            opened = await asyncio.to_thread(ServedModel.open, self.name, self.path, self._service.settings.threads)
             if before is not None and before.version == opened.version:
                 return False
             self.loaded = opened
@@ -99,8 +99,8 @@ class Service:
         self.is_draining, self._is_ready = False, False
         self.loaded = asyncio.Event()  # all models are, or one of them cannot be
         self.entries = {name: Entry(name, source, self) for name, source in models.items()}
-        self.explanations = Lane("explanations", settings.max_explanations)
-        self.searches = Lane("searches", settings.max_explanations)
+        self.explanations = SerialExecutor("explanations", settings.max_explanations)
+        self.searches = SerialExecutor("searches", settings.max_explanations)
         self.metrics.waiting.set_function(lambda: sum(entry.batcher.n_waiting for entry in self.entries.values()))
 
     # Requests
@@ -115,17 +115,17 @@ class Service:
             message = "there is no model of this name; GET /v1/models lists those there are"
             raise Problem(404, "unknown_model", message) from None
 
-    async def predict(self, ask: Ask, render: Render = predictions) -> bytes:
+    async def predict(self, asked: PredictRequest, render: Render = predictions) -> bytes:
         """Return the body of the response to a request for predictions."""
-        entry = self.entry(ask.model)
-        job = entry.ready().job(ask.texts, ask.k, ask.threshold, ask.allowed, render, self.settings.threads)
-        self.metrics.texts.inc(len(ask.texts))
+        entry = self.entry(asked.model)
+        job = entry.ready().job(asked.texts, asked.k, asked.threshold, asked.allowed, render, self.settings.threads)
+        self.metrics.texts.inc(len(asked.texts))
         return await self._in_time(entry.batcher.submit(job))
 
-    async def explain(self, ask: ExplainAsk) -> bytes:
+    async def explain(self, asked: ExplainRequest) -> bytes:
         """Return the body of the response to a request for an explanation."""
-        loaded, settings = self.entry(ask.model).ready(), self.settings
-        arguments = (ask.text, ask.label, ask.k, settings.explained_words, settings.threads)
+        loaded, settings = self.entry(asked.model).ready(), self.settings
+        arguments = (asked.text, asked.label, asked.k, settings.explained_words, settings.threads)
         return await self._in_time(self.explanations.run(loaded.explain, *arguments))
 
     async def find_labels(self, words: str, limit: int, model: str | None) -> bytes:

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from umpteen.models.tree_view import TreeView, text_paths, tree_views, why_no_tree
 from umpteen.serve import openapi
-from umpteen.serve.asking import DEFAULT_K, k_of, name_of, read_object, texts_of
-from umpteen.serve.gate import note
-from umpteen.serve.loaded import Loaded
+from umpteen.serve.middleware import note
 from umpteen.serve.problems import Problem, invalid
+from umpteen.serve.request_bodies import DEFAULT_K, k_of, name_of, read_object, texts_of
+from umpteen.serve.served_model import ServedModel
 
 _EXAMPLES = 3  # labels that are named of each child
 _PARTS = 24  # children of a child whose sizes are returned
@@ -22,7 +22,7 @@ _PATH_FIELDS = frozenset({"text", "k", "model"})
 
 router = APIRouter()
 
-_views: WeakKeyDictionary[Loaded, list[TreeView]] = WeakKeyDictionary()  # with the names that were computed
+_views: WeakKeyDictionary[ServedModel, list[TreeView]] = WeakKeyDictionary()  # with the names that were computed
 
 
 @router.get("/v1/tree", openapi_extra=openapi.TREE)
@@ -60,13 +60,13 @@ async def path(request: Request) -> Response:
     return Response(await service._in_time(found), media_type=_JSON)
 
 
-def _of_model(loaded: Loaded) -> list[TreeView]:
+def _of_model(loaded: ServedModel) -> list[TreeView]:
     if loaded not in _views:
         _views[loaded] = tree_views(loaded.model)
     return _views[loaded]
 
 
-def _node(loaded: Loaded, tree: int, at: tuple[int, int], start: int, limit: int) -> bytes:
+def _node(loaded: ServedModel, tree: int, at: tuple[int, int], start: int, limit: int) -> bytes:
     views = _of_model(loaded)
     if not views:
         return _body({"model": loaded.name, "trees": [], "reason": why_no_tree(loaded.model)})
@@ -99,7 +99,7 @@ def _child(view: TreeView, child: Any) -> dict[str, Any]:
     return child.to_dict() | {"examples": view.examples(*at, _EXAMPLES), "parts": view.sizes_below(*at, _PARTS)}
 
 
-def _path(loaded: Loaded, text: str, k: int, threads: int) -> bytes:
+def _path(loaded: ServedModel, text: str, k: int, threads: int) -> bytes:
     views = _of_model(loaded)
     paths = text_paths(loaded.model, text, min(k, len(loaded.labels)), views=views, threads=threads or None)
     found = [{"tree": number, **one.to_dict()} for number, one in enumerate(paths, start=1)]

@@ -31,7 +31,7 @@ class Disconnected(Exception):
     """The client has closed the connection."""
 
 
-class Gate:
+class Middleware:
     """The outermost ASGI application.
 
     Parameters

@@ -17,10 +17,10 @@ from umpteen.errors import BadInput, UmpteenError
 from umpteen.models import load
 from umpteen.models.decision import Decision
 from umpteen.models.predictor import Predictor
-from umpteen.serve.asking import DEFAULT_K
 from umpteen.serve.batching import Job
 from umpteen.serve.label_search import LabelSearch
 from umpteen.serve.problems import Problem
+from umpteen.serve.request_bodies import DEFAULT_K
 from umpteen.shortlist import TopK
 
 CONFIG = "config.json"
@@ -36,20 +36,20 @@ class Hit(NamedTuple):
 
 
 Rows = list[list[Hit]]
-Render = Callable[["Loaded", Rows], bytes]
+Render = Callable[["ServedModel", Rows], bytes]
 
 
 class Content(NamedTuple):
     """What a job needs beside its texts."""
 
-    loaded: Loaded
+    loaded: ServedModel
     decision: Decision  # which labels are returned
     allowed: Any  # columns, None for all
     threads: int | None
     render: Render
 
 
-class Loaded:
+class ServedModel:
     """A model, its labels and what is known about it.
 
     Parameters
@@ -71,7 +71,7 @@ class Loaded:
         self.about = self._describe()
 
     @classmethod
-    def open(cls, name: str, path: Path, threads: int = 0) -> Loaded:
+    def open(cls, name: str, path: Path, threads: int = 0) -> ServedModel:
         """Open a folder and compile what predictions need."""
         loaded = cls(name, load(path), version_of(path))
         loaded.warm(threads)
@@ -160,7 +160,7 @@ def _hits(top: TopK, decision: Decision) -> Rows:
     return [[Hit(*one) for is_chosen, *one in zip(*row, strict=False) if is_chosen] for row in rows]
 
 
-def predictions(loaded: Loaded, rows: Rows) -> bytes:
+def predictions(loaded: ServedModel, rows: Rows) -> bytes:
     """Return the body of the response to ``/v1/predict``."""
     found = [_named(loaded.labels, hits) for hits in rows]
     return json.dumps({"model": loaded.name, "predictions": found}).encode()

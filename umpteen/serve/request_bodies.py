@@ -18,7 +18,7 @@ _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _LONGEST_NAME = 4096  # characters of the name of a label or a model
 
 
-class Ask(NamedTuple):
+class PredictRequest(NamedTuple):
     """What a prediction is asked for."""
 
     texts: list[str]
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
     model: str | None = None
 
 
-class ExplainAsk(NamedTuple):
+class ExplainRequest(NamedTuple):
     """What an explanation is asked for."""
 
     text: str
@@ -55,14 +55,14 @@ def read_object(body: bytes, known: frozenset[str]) -> dict[str, Any]:
     return values
 
 
-_PREDICT = frozenset(Ask._fields)
-_EXPLAIN = frozenset(ExplainAsk._fields)
+_PREDICT = frozenset(PredictRequest._fields)
+_EXPLAIN = frozenset(ExplainRequest._fields)
 
 
-def read_predict(body: bytes, limits: ServeConfig) -> Ask:
+def read_predict(body: bytes, limits: ServeConfig) -> PredictRequest:
     """Return the checked request for a prediction."""
     values = read_object(body, _PREDICT)
-    return Ask(
+    return PredictRequest(
         texts_of(values.get("texts"), limits),
         k_of(values.get("k", DEFAULT_K), limits.max_k, none=True),
         threshold_of(values.get("threshold")),
@@ -71,7 +71,7 @@ def read_predict(body: bytes, limits: ServeConfig) -> Ask:
     )
 
 
-def read_explain(body: bytes, limits: ServeConfig) -> ExplainAsk:
+def read_explain(body: bytes, limits: ServeConfig) -> ExplainRequest:
     """Return the checked request for an explanation."""
     values = read_object(body, _EXPLAIN)
     text = values.get("text")
@@ -79,7 +79,7 @@ def read_explain(body: bytes, limits: ServeConfig) -> ExplainAsk:
         raise invalid("text must be a string")
     (text,) = texts_of([text], limits, "text")
     k = k_of(values.get("k", DEFAULT_K), limits.max_k)
-    return ExplainAsk(
+    return ExplainRequest(
         text, name_of(values.get("label"), "label"), k or DEFAULT_K, name_of(values.get("model"), "model")
     )
 
