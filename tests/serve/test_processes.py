@@ -26,9 +26,8 @@ QUIET = ("--set", "access_log=false")
 
 
 def post(port: int, body: bytes) -> bytes:
-    head = (
-        f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    lines = ["POST /v1/predict HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""])
     return head.encode() + body
 
 
@@ -146,7 +145,7 @@ def test_slow_clients_are_told(server: Start, folder: Path) -> None:
     running = server(folder, "--set", "body_timeout=0.3")
     running.wait_until_ready()
     beginnings = {
-        b"POST /v1/predict HTTP/1.1\r\nHost: x\r\n": b"slow_headers",
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n": b"slow_headers",
         post(running.port, b'{"texts": ["x"]}')[:-5]: b"slow_body",
     }
     for beginning, code in beginnings.items():
@@ -184,11 +183,21 @@ def test_a_client_that_does_not_read_is_left(server: Start, folder: Path, tiny: 
     assert 0 < received < len(httpx.post(f"{running.url}/v1/predict", json=json.loads(body), timeout=PATIENCE).content)
 
 
+def test_a_local_server_does_not_answer_to_names_of_others(server: Start, folder: Path) -> None:
+    local, keyed = server(folder), server(folder, environment={"UMPTEEN_API_KEY": "correct-horse"})
+    for one, status in ((local, 403), (keyed, 200)):
+        one.wait_until_ready()
+        assert httpx.get(f"{one.url}/healthz").status_code == 200
+        assert httpx.get(f"{one.url}/healthz", headers={"Host": "rebound.example"}).status_code == status
+
+
 def test_a_large_body_is_refused_before_it_is_sent(server: Start, folder: Path) -> None:
     running = server(folder)
     running.wait_until_ready()
     with running.connect() as connection:
-        head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\nExpect: 100-continue\r\n\r\n"
+        head = (
+            b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\nExpect: 100-continue\r\n\r\n"
+        )
         connection.sendall(head)
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 413 ")

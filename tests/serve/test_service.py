@@ -168,6 +168,25 @@ def test_administration_needs_a_key(api: Any) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (403, "no_api_key")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("testserver", 200),
+        ("TESTSERVER:8000", 200),
+        ("[::1]:80", 200),
+        ("rebound.example", 403),
+        ("[::2]", 403),
+        ("", 403),
+    ],
+)
+def test_host_names_may_be_limited(model: XRLinear, host: str, status: int) -> None:
+    app = create_app({"tags": model}, ServeConfig(hosts=("testserver", "[::1]")))
+    with client_of(app) as client:
+        response = client.get("/v1/models", headers={"Host": host})
+    assert response.status_code == status
+    assert status == 200 or response.json()["error"]["code"] == "unknown_host"
+
+
 # Time
 
 

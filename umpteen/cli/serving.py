@@ -19,6 +19,7 @@ _NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 _NAME = re.compile(r"[\w.-]{1,100}")
 _SHORTEST_KEY = 8
 _OF_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")  # in the header Host
 
 
 def serve(
@@ -37,7 +38,10 @@ def serve(
         store.read(path)  # an error here is an error message, not a line in the log of a worker
     if workers > 1 and os.name != "posix":
         raise BadConfig(f"--workers {workers} needs a system with fork and signals; use --workers 1 here")
-    config = update(ServeConfig(), {"threads": max(1, n_threads() // workers), **settings})
+    usual: dict[str, Any] = {"threads": max(1, n_threads() // workers)}
+    if key is None and host in _OF_THIS_MACHINE:
+        usual["hosts"] = _LOCAL_HOSTS  # a page on the web cannot reach the server by a name that it controls
+    config = update(ServeConfig(), usual | settings)
     if key is None and host not in _OF_THIS_MACHINE:
         terminal.note(f"Anyone who can reach {host} can use the models; --api-key-file asks for a key.")
     try:

@@ -26,6 +26,7 @@ class ServeConfig(Checked):
     drain_timeout: float = option(30.0, "Seconds that requests may take after SIGTERM.", low=0.0, high=_DAY)
     drain_idle: float = option(0.5, "Seconds that idle connections are kept after SIGTERM.", low=0.0, high=_DAY)
     watch: float = option(1.0, "Seconds between looks at the model folders; 0 does not look.", low=0.0, high=_DAY)
+    hosts: tuple[str, ...] = option((), "Host names that requests may use; none: any.")
     threads: int = option(0, "Threads of a prediction; 0 means all cores.", low=0)
     access_log: bool = option(True, "Log a line of JSON per request.")
     log_texts: bool = option(False, "Log the texts of requests, too.")

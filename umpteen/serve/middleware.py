@@ -53,6 +53,7 @@ class Middleware:
         self.app, self.service, self.direct = app, service, direct or {}
         self._key = api_key.encode() if api_key else None
         self._most = service.settings.max_body
+        self._hosts = frozenset(name.lower().encode() for name in service.settings.hosts)
         self._held, self._prefix, self._count = 0, secrets.token_hex(4), 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -97,8 +98,8 @@ class Middleware:
         await exchange.json(await handler(scope, body))
 
     def _check(self, scope: Any) -> int:
-        """Check the key; return the declared size of the body, −1 if it is unknown."""
-        length, key, is_chunked, waits = b"", b"", False, False
+        """Check host and key; return the declared size of the body, −1 if it is unknown."""
+        length, key, host, is_chunked, waits = b"", b"", b"", False, False
         for name, value in scope["headers"]:
             if name == b"content-length":
                 length = value
@@ -106,10 +107,15 @@ class Middleware:
                 is_chunked = True
             elif name == b"x-api-key":
                 key = value
+            elif name == b"host":
+                host = value
             elif name == b"expect":
                 waits = True
             elif name == b"authorization":
                 key = _credentials(value)
+        if self._hosts and _without_port(host) not in self._hosts:
+            message = "the server does not answer to this host name; start it with --set hosts=NAME, or with an API key"
+            raise Problem(403, "unknown_host", message)
         self._check_key(scope["path"], key)
         if is_chunked:
             return -1
@@ -228,6 +234,12 @@ async def _next_part(receive: Any) -> tuple[bytes, bool]:
     if message["type"] == "http.disconnect":
         raise Disconnected
     return message.get("body", b""), message.get("more_body", False)
+
+
+def _without_port(host: bytes) -> bytes:
+    """Return the name in a header ``Host``, in lower case; an IPv6 address keeps its brackets."""
+    end = host.find(b"]") + 1
+    return (host[:end] if end else host.partition(b":")[0]).lower()
 
 
 def _credentials(value: bytes) -> bytes:
