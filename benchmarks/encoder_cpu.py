@@ -215,7 +215,7 @@ def page(rows: dict[str, Row], options: argparse.Namespace) -> str:
         "the embedding of one longer text. Memory is what the process has for itself, without mapped files. "
         "`python -m benchmarks.encoder_cpu` prints this table."
     )
-    return f"{report.table(head, lines)}\n\n{sentence}\n"
+    return f"{report.table(head, lines)}\n\n{sentence}"
 
 
 def profile(folder: Path, options: argparse.Namespace) -> None:

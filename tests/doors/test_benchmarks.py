@@ -505,4 +505,4 @@ def test_encoders_are_compared_with_torch_in_float32():
     options = SimpleNamespace(data=None, texts=1500, threads=2, turns=3)
     lines = encoder_cpu.page(rows, options).splitlines()
     assert lines[2].startswith("| torch float32 | 8.00 (1.0×)")
-    assert lines[3].startswith("| onnx int8 | 2.00 (4.0×) | 6.00 (1.0×) | 20.00 (1.0×) | 450 (4.5×) | 80.00/60.00/50.00")
+    assert lines[3].startswith("| onnx int8 | 2.00 (4.0×) | 6.00 (1.0×) | 20.00 (1.0×) | 450 (4.5×) | 80.00/60.00/50")
