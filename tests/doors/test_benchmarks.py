@@ -17,6 +17,7 @@ from benchmarks import (
     bars,
     cold_start,
     defaults,
+    encoder_cpu,
     estimates,
     install_size,
     jobs,
@@ -495,3 +496,13 @@ def test_cold_starts_are_medians_and_count_what_was_compiled():
     row = cold_start.row("empty cache", [(9.0, {"a": 1.0}), (11.0, {"a": 1.0}), (30.0, {})], [(4.0, {"b": 1.0})] * 3)
     assert row == {"case": "empty cache", "fit_s": 11.0, "answer_s": 4.0, "compiled": 5}
     assert "| empty cache | 11.0 | 4.0 | 5 |" in cold_start.table([row], 3)
+
+
+def test_encoders_are_compared_with_torch_in_float32():
+    figures = {"single_ms": 8.0, "embed_ms": 6.0, "long_ms": 20.0, "texts_per_s": 100.0, "memory_mb": 400.0}
+    figures |= {"file_mb": 90.0, "start_s": 2.0, "P@1": 80.0, "P@3": 60.0, "P@5": 50.0}
+    rows = {encoder_cpu.BASE: figures, "onnx int8": figures | {"single_ms": 2.0, "texts_per_s": 450.0}}
+    options = SimpleNamespace(data=None, texts=1500, threads=2, turns=3)
+    lines = encoder_cpu.page(rows, options).splitlines()
+    assert lines[2].startswith("| torch float32 | 8.00 (1.0×)")
+    assert lines[3].startswith("| onnx int8 | 2.00 (4.0×) | 6.00 (1.0×) | 20.00 (1.0×) | 450 (4.5×) | 80.00/60.00/50")
