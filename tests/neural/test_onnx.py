@@ -180,6 +180,17 @@ def test_a_backend_that_was_not_exported_is_refused(model, tmp_path):
     assert opened.neural_.encoder.backend == "torch"
 
 
+def test_a_training_may_name_a_backend_that_is_exported_after_it(encoder_folder, tmp_path):
+    encoder = {"backend": "onnx"}
+    model = fitted(umpteen.XRTransformer, encoder_folder, encoder=encoder, features="both", head_weight=0.5)
+    wanted = model.set_params(search__beam=5).embed(LONG)
+    assert model.neural_.encoder.backend == "torch"
+    np.testing.assert_array_equal(copy.deepcopy(model).embed(LONG), wanted)
+    model.export(tmp_path / "m", int8=True)
+    model.export(tmp_path / "m")
+    np.testing.assert_allclose(umpteen.load(tmp_path / "m", backend="onnx").embed(LONG), wanted, atol=1e-5)
+
+
 def test_on_a_gpu_auto_is_torch(exported):
     model = umpteen.load(exported)
     model.neural_.encoder.config = replace(model.neural_.encoder.config, device="cuda")

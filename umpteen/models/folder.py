@@ -127,21 +127,25 @@ class SavedEncoder:
     def backend(self) -> str:
         """What the encoder runs on."""
         wanted = self.config.backend
-        if wanted == "torch" or (wanted == "auto" and not self.exported):
+        if wanted == "torch" or not self.exported:  # settings of a training may name what is exported after it
             return "torch"
         if wanted == "auto":
             is_usable = self.config.device in ("auto", "cpu") and importlib.util.find_spec("onnxruntime") is not None
             return self.backends[-1] if is_usable else "torch"
-        if wanted not in self.backends:
-            flag = " --int8" if wanted == "onnx-int8" else ""
+        self._check_exported(wanted)
+        return wanted
+
+    def _check_exported(self, backend: str) -> None:
+        if backend not in ("auto", *self.backends):
+            flag = " --int8" if backend == "onnx-int8" else ""
             raise BadConfig(
-                f"encoder.backend is {wanted}, but the model has {', '.join(self.backends)} only; run "
+                f"encoder.backend is {backend}, but the model has {', '.join(self.backends)} only; run "
                 f"umpteen export MODEL --to onnx{flag} first"
             )
-        return wanted
 
     def run_on(self, backend: str) -> None:
         """Run on another backend from now on; one that is missing is refused, and nothing is changed."""
+        self._check_exported(backend)
         before, self.config = self.config, replace(self.config, backend=backend)
         try:
             graph = None if self.backend == "torch" else self._exported_encoder().graph
@@ -159,7 +163,7 @@ class SavedEncoder:
         files = export(encoder, poolings or [encoder.pooling], int8=int8)
         self.exported |= {name: np.frombuffer(content, np.uint8) for name, content in files.items()}
         self._onnx = None
-        self.run_on(self.config.backend)
+        self.run_on(self.config.backend if self.config.backend in ("auto", *self.backends) else "auto")
 
     def _exported_encoder(self) -> Any:
         """Return the exported encoder of the backend."""
