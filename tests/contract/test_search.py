@@ -148,7 +148,7 @@ def test_allowed_by_name_key_or_column(recipe: str, small: Callable[..., Model],
 @pytest.mark.parametrize(
     ("allowed", "message"),
     [
-        (["label 04", "lable 05"], r"'lable 05', none of the 60 known ones; did you mean 'label 05'\?"),
+        (["label 04", "lable 05"], r"'lable 05', which is none of the 60 known labels; did you mean 'label 05'\?"),
         ([], "allowed is empty.*name at least one"),
         ([0, 60], "the column 60; they range from 0 to 59"),
         ([-1], "the column -1"),
