@@ -470,7 +470,6 @@ OTHER_VALUES = {
     "network.hidden": 7, "network.dropout": (0.3,), "training.head_weight_decay": 0.5, "training.loss": "hinge",
     "training.negatives": "tfn", "training.relevance": "induce", "training.alpha": 0.5, "training.init": "lda",
     "training.init_cost": 9.0, "training.patience": 7, "encoder.pooling": "mean@1", "encoder.compile": "off",
-    "encoder.backend": "torch",
     "encoder.backend": "onnx", "encoder.gradient_checkpointing": True, "encoder.name": "nowhere",
     "encoder.max_length": 4,
     "encoder.windows": 2, "encoder.precision": "bfloat16", "encoder.batch_tokens": 5,
