@@ -255,7 +255,10 @@ def test_no_line_per_request_if_that_is_wanted(model: XRLinear, log: io.StringIO
 def test_a_log_that_cannot_be_written_stops_nothing() -> None:
     stream = io.StringIO()
     stream.close()
-    Log(stream).event("ready")
+    log = Log(stream)
+    log.event("ready")
+    log.event("request")  # nor does the next one
+    assert stream.closed
 
 
 def test_places_of_errors_are_plain() -> None:

@@ -100,6 +100,16 @@ Vocab = Annotated[
 ]
 Language = Annotated[str | None, typer.Option(metavar="TAG", help="Language of the names in it, such as sv.")]
 
+CardData = Annotated[
+    str | None, typer.Option("--data", metavar="DATA", help="Evaluate the model on this data for its card.")
+]
+CardLanguage = Annotated[
+    str | None, typer.Option("--language", metavar="TAG", help="Language of the texts, such as en.")
+]
+CardLicense = Annotated[
+    str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
+]
+
 
 def _print_version(is_given: bool) -> None:
     if is_given:
@@ -445,14 +455,10 @@ def export(
 @app.command()
 def card(
     model: OwnFolder,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for the card.")
-    ] = None,
+    data: CardData = None,
     split: Split = "test",
-    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
-    license_: Annotated[
-        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
-    ] = None,
+    language: CardLanguage = None,
+    license_: CardLicense = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a model card, README.md, into the folder of a saved model."""
@@ -471,14 +477,10 @@ def push(
         str, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
     ] = "Upload a model of umpteen",
     branch: Annotated[str | None, typer.Option(metavar="NAME", help="Branch to commit to. Default: main.")] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Evaluate the model on this data for its card.")
-    ] = None,
+    data: CardData = None,
     split: Split = "test",
-    language: Annotated[str | None, typer.Option(metavar="TAG", help="Language of the texts, such as en.")] = None,
-    license_: Annotated[
-        str | None, typer.Option("--license", metavar="TAG", help="Licence of the model, such as apache-2.0.")
-    ] = None,
+    language: CardLanguage = None,
+    license_: CardLicense = None,
     quiet: Quiet = False,
 ) -> None:
     """Upload a saved model with its card to the Hugging Face hub. The token is that of HF_TOKEN or hf auth login."""

@@ -18,21 +18,69 @@ _MODEL = {"anyOf": [_NAME, {"type": "null"}], "description": "An id of /v1/model
 _NUMBER_OR_NULL = {"anyOf": [{"type": "number"}, {"type": "null"}]}
 
 
+_RESPONSES: dict[str, Any] = {
+    "Error": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+            }
+        },
+    },
+    "Prediction": {
+        "type": "object",
+        "required": ["label", "name", "score", "probability"],
+        "properties": {
+            "label": {"type": "string", "description": "The key of the label: a URI, a code, or its name."},
+            "name": {"type": "string"},
+            "score": {"type": "number"},
+            "probability": _NUMBER_OR_NULL,
+        },
+    },
+    "PredictResponse": {
+        "type": "object",
+        "required": ["model", "predictions"],
+        "properties": {
+            "model": {"type": "string"},
+            "predictions": {
+                "type": "array",
+                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Prediction"}},
+            },
+        },
+    },
+    "Suggestions": {
+        "type": "object",
+        "required": ["results"],
+        "properties": {
+            "results": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["label", "notation", "score", "uri"],
+                    "properties": {
+                        "uri": {"type": "string"},
+                        "label": {"type": "string"},
+                        "notation": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                        "score": {"type": "number", "minimum": 0, "maximum": 1},
+                    },
+                },
+            }
+        },
+    },
+}
+
+
 def schemas(limits: ServeConfig) -> dict[str, Any]:
     """Return the schemas of bodies, with the limits of a server."""
     text = {**_TEXT, "maxLength": limits.max_characters}
+    return {**_requests(limits, text), **_annif_requests(text), **_RESPONSES}
+
+
+def _requests(limits: ServeConfig, text: dict[str, Any]) -> dict[str, Any]:
     return {
-        "Error": {
-            "type": "object",
-            "required": ["error"],
-            "properties": {
-                "error": {
-                    "type": "object",
-                    "required": ["code", "message"],
-                    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-                }
-            },
-        },
         "PredictRequest": {
             "type": "object",
             "required": ["texts"],
@@ -53,27 +101,6 @@ def schemas(limits: ServeConfig) -> dict[str, Any]:
                     "description": "The only labels that may be predicted, by key or name.",
                 },
                 "model": _MODEL,
-            },
-        },
-        "Prediction": {
-            "type": "object",
-            "required": ["label", "name", "score", "probability"],
-            "properties": {
-                "label": {"type": "string", "description": "The key of the label: a URI, a code, or its name."},
-                "name": {"type": "string"},
-                "score": {"type": "number"},
-                "probability": _NUMBER_OR_NULL,
-            },
-        },
-        "PredictResponse": {
-            "type": "object",
-            "required": ["model", "predictions"],
-            "properties": {
-                "model": {"type": "string"},
-                "predictions": {
-                    "type": "array",
-                    "items": {"type": "array", "items": {"$ref": "#/components/schemas/Prediction"}},
-                },
             },
         },
         "ExplainRequest": {
@@ -100,6 +127,12 @@ def schemas(limits: ServeConfig) -> dict[str, Any]:
                 "model": _MODEL,
             },
         },
+        "ReloadRequest": {"type": "object", "additionalProperties": False, "properties": {"model": _MODEL}},
+    }
+
+
+def _annif_requests(text: dict[str, Any]) -> dict[str, Any]:
+    return {
         "SuggestRequest": {
             "type": "object",
             "required": ["text"],
@@ -126,26 +159,6 @@ def schemas(limits: ServeConfig) -> dict[str, Any]:
                 }
             },
         },
-        "Suggestions": {
-            "type": "object",
-            "required": ["results"],
-            "properties": {
-                "results": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["label", "notation", "score", "uri"],
-                        "properties": {
-                            "uri": {"type": "string"},
-                            "label": {"type": "string"},
-                            "notation": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                            "score": {"type": "number", "minimum": 0, "maximum": 1},
-                        },
-                    },
-                }
-            },
-        },
-        "ReloadRequest": {"type": "object", "additionalProperties": False, "properties": {"model": _MODEL}},
     }
 
 
