@@ -347,9 +347,13 @@ def extract(features, weights, beta, private_ptr, private_features, private_valu
             found += abs(weights[f, b]) >= least
         kept[f] = found
         count += found
-    for i in range(len(private_ptr) - 1):
+    n = len(private_ptr) - 1
+    largest = np.zeros(n, np.float32)  # private value of each row: most dual variables are too small for any of them
+    for i in range(n):
+        for k in range(private_ptr[i], private_ptr[i + 1]):
+            largest[i] = max(largest[i], abs(private_values[k]))
         for b in range(n_lanes):
-            if beta[i, b] != 0.0:
+            if abs(beta[i, b] * largest[i]) >= least:
                 for k in range(private_ptr[i], private_ptr[i + 1]):
                     count += abs(beta[i, b] * private_values[k]) >= least
     out_features = np.empty(count, np.int32)
@@ -363,9 +367,9 @@ def extract(features, weights, beta, private_ptr, private_features, private_valu
             if abs(weights[f, b]) >= least:
                 out_features[at], out_lanes[at], out_values[at] = features[f], b, weights[f, b]
                 at += 1
-    for i in range(len(private_ptr) - 1):
+    for i in range(n):
         for b in range(n_lanes):
-            if beta[i, b] != 0.0:
+            if abs(beta[i, b] * largest[i]) >= least:
                 for k in range(private_ptr[i], private_ptr[i + 1]):
                     value = beta[i, b] * private_values[k]
                     if abs(value) >= least:
