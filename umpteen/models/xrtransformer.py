@@ -160,7 +160,7 @@ class XRTransformer(EncodedModel):
     def _ranked(self, rows: _Texts, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
         """Rank labels by ranker and classifiers together."""
         config = self.config_
-        if self.neural_ is None or self.neural_.head is None:
+        if not self._has_classifiers:
             return super()._ranked(rows.rows, k, beam, wanted, threads)
         if config.head_weight is None:
             scorers = self._scorers(rows, beam, wanted, threads)
@@ -182,7 +182,7 @@ class XRTransformer(EncodedModel):
         return ranker, _head_scorer(self.neural_.head, rows.E, wanted)
 
     def _scored(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        if self.neural_ is None or self.neural_.head is None:
+        if not self._has_classifiers:
             return super()._scored(rows.rows, wanted, threads)
         config = self.config_
         if config.head_weight is None:
@@ -197,8 +197,12 @@ class XRTransformer(EncodedModel):
     @property
     def _is_fused(self) -> bool:
         """Whether a logistic model combines ranker and classifiers."""
-        has_classifiers = self.neural_ is not None and self.neural_.head is not None
-        return has_classifiers and self.config_.head_weight is None
+        return self._has_classifiers and self.config_.head_weight is None
+
+    @property
+    def _has_classifiers(self) -> bool:
+        """Whether classifiers of the encoder score labels beside the ranker."""
+        return self.neural_ is not None and self.neural_.head is not None
 
     @property
     def _word_scale(self) -> str:
@@ -209,7 +213,7 @@ class XRTransformer(EncodedModel):
     def _findings(self, rows: _Texts, label: int, k: int, threads: int) -> Findings:
         config, neural, n_labels = self.config_, self.neural_, len(self.labels_)
         names = FeatureNames(self.tfidf_, 0 if config.features == "encoder" else rows.rows.n_sparse)
-        if neural is None or neural.head is None:
+        if not self._has_classifiers:
             return explain_trees(self.heads_, rows.rows, label, self._depth(k), names)
         depth = tiers(k, n_labels)[-1].depth
         ranker = explain_trees(self.heads_, rows.rows, label, depth, names)
@@ -220,8 +224,7 @@ class XRTransformer(EncodedModel):
         return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
 
     def _kept_nodes(self, rows: _Texts, k: int, threads: int) -> list[list[Kept]]:
-        has_classifiers = self.neural_ is not None and self.neural_.head is not None
-        depth = tiers(k, len(self.labels_))[-1].depth if has_classifiers else self._depth(k)
+        depth = tiers(k, len(self.labels_))[-1].depth if self._has_classifiers else self._depth(k)
         return [trace_beam(head, rows.rows, depth) for head in self.heads_]
 
     def _measured(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from umpteen.serve import annif, openapi, tree
 from umpteen.serve.logs import Log
 from umpteen.serve.middleware import Middleware, note
 from umpteen.serve.problems import Problem, invalid, of_status
-from umpteen.serve.request_bodies import name_of, read_explain, read_object, read_predict
+from umpteen.serve.request_bodies import check_json, name_of, read_explain, read_object, read_predict
 from umpteen.serve.service import Service
 from umpteen.serve.static import page_router
 
@@ -148,16 +148,6 @@ def _direct(service: Service) -> Any:
         return await service.predict(asked)
 
     return handle
-
-
-def check_json(scope: Any) -> None:
-    """Refuse a body that does not say it is JSON: a page of another site can send those without being asked."""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            if value.partition(b";")[0].strip().lower() == b"application/json":
-                return
-            break
-    raise Problem(415, "not_json", "the body must be JSON; send the header Content-Type: application/json")
 
 
 @router.post("/v1/predict", openapi_extra=openapi.PREDICT)

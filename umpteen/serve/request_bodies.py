@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from umpteen.config.serving import ServeConfig
@@ -35,6 +36,16 @@ class ExplainRequest(NamedTuple):
     label: str | None = None
     k: int = DEFAULT_K
     model: str | None = None
+
+
+def check_json(scope: Any) -> None:
+    """Refuse a body that does not say it is JSON: a page of another site can send those without being asked."""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            if value.partition(b";")[0].strip().lower() == b"application/json":
+                return
+            break
+    raise Problem(415, "not_json", "the body must be JSON; send the header Content-Type: application/json")
 
 
 def read_json(body: bytes) -> Any:
@@ -74,14 +85,19 @@ def read_predict(body: bytes, limits: ServeConfig) -> PredictRequest:
 def read_explain(body: bytes, limits: ServeConfig) -> ExplainRequest:
     """Return the checked request for an explanation."""
     values = read_object(body, _EXPLAIN)
-    text = values.get("text")
-    if type(text) is not str:
-        raise invalid("text must be a string")
-    (text,) = texts_of([text], limits, "text")
+    text = text_of(values, limits)
     k = k_of(values.get("k", DEFAULT_K), limits.max_k)
     return ExplainRequest(
         text, name_of(values.get("label"), "label"), k or DEFAULT_K, name_of(values.get("model"), "model")
     )
+
+
+def text_of(values: Mapping[str, Any], limits: ServeConfig) -> str:
+    """Return the one text of a body."""
+    text = values.get("text")
+    if type(text) is not str:
+        raise invalid("text must be a string")
+    return texts_of([text], limits, "text")[0]
 
 
 def texts_of(texts: Any, limits: ServeConfig, what: str = "texts") -> list[str]:

@@ -120,17 +120,17 @@ class Service:
         entry = self.entry(asked.model)
         job = entry.ready().job(asked.texts, asked.k, asked.threshold, asked.allowed, render, self.settings.threads)
         self.metrics.texts.inc(len(asked.texts))
-        return await self._in_time(entry.batcher.submit(job))
+        return await self.in_time(entry.batcher.submit(job))
 
     async def explain(self, asked: ExplainRequest) -> bytes:
         """Return the body of the response to a request for an explanation."""
         loaded, settings = self.entry(asked.model).ready(), self.settings
         arguments = (asked.text, asked.label, asked.k, settings.explained_words, settings.threads)
-        return await self._in_time(self.explanations.run(loaded.explain, *arguments))
+        return await self.in_time(self.explanations.run(loaded.explain, *arguments))
 
     async def find_labels(self, words: str, limit: int, model: str | None) -> bytes:
         """Return the body of the response to a search for labels."""
-        return await self._in_time(self.searches.run(self.entry(model).ready().find, words, limit))
+        return await self.in_time(self.searches.run(self.entry(model).ready().find, words, limit))
 
     def models(self) -> bytes:
         """Return the body of the response to ``/v1/models``."""
@@ -138,7 +138,8 @@ class Service:
         limits = {name: getattr(self.settings, name) for name in ("max_k", "max_texts", "max_characters")}
         return json.dumps({"models": about, "limits": limits}).encode()
 
-    async def _in_time(self, result: Any) -> bytes:
+    async def in_time(self, result: Any) -> bytes:
+        """Wait for a result no longer than a request may take."""
         try:
             async with asyncio.timeout(self.settings.request_timeout):
                 return await result

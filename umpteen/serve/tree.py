@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 from umpteen.models.tree_view import TreeView, text_paths, tree_views, why_no_tree
 from umpteen.serve import openapi
 from umpteen.serve.middleware import note
-from umpteen.serve.problems import Problem, invalid
-from umpteen.serve.request_bodies import DEFAULT_K, k_of, name_of, read_object, texts_of
+from umpteen.serve.problems import Problem
+from umpteen.serve.request_bodies import DEFAULT_K, check_json, k_of, name_of, read_object, text_of
 from umpteen.serve.served_model import ServedModel
 
 _EXAMPLES = 3  # labels that are named of each child
@@ -39,25 +39,21 @@ async def node(
     loaded = service.entry(name_of(model, "model")).ready()
     level, number = map(int, node.split("-"))
     found = service.searches.run(_node, loaded, tree, (level, number), start, limit)
-    return Response(await service._in_time(found), media_type=_JSON)
+    return Response(await service.in_time(found), media_type=_JSON)
 
 
 @router.post("/v1/tree/path", openapi_extra=openapi.TREE_PATH)
 async def path(request: Request) -> Response:
     """Return where a text went: the nodes of each level that the search kept, with their scores."""
-    from umpteen.serve.app import check_json
-
     check_json(request.scope)
     service = request.app.state.service
     values = read_object(await request.body(), _PATH_FIELDS)
-    if type(values.get("text")) is not str:
-        raise invalid("text must be a string")
-    (text,) = texts_of([values["text"]], service.settings, "text")
+    text = text_of(values, service.settings)
     k = k_of(values.get("k", DEFAULT_K), service.settings.max_k) or DEFAULT_K
     loaded = service.entry(name_of(values.get("model"), "model")).ready()
     note(request.scope, service, [text])
     found = service.explanations.run(_path, loaded, text, k, service.settings.threads)
-    return Response(await service._in_time(found), media_type=_JSON)
+    return Response(await service.in_time(found), media_type=_JSON)
 
 
 def _of_model(loaded: ServedModel) -> list[TreeView]:
