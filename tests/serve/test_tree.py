@@ -8,22 +8,11 @@ from typing import Any
 import pytest
 
 import umpteen
+from tests.small_trees import LABELS, TEXTS
 from umpteen.models.tree_view import text_paths, tree_views
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
-
-TEXTS = ["red apple pie", "green apple", "ripe plum", "plum jam", "old car", "fast car", "new bike", "red bike"]
-LABELS = [
-    ["apples"],
-    ["apples", "green"],
-    ["plums"],
-    ["plums", "jam"],
-    ["cars"],
-    ["cars", "speed"],
-    ["bikes"],
-    ["bikes"],
-]
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.small_trees import N_FEATURES, random_head
 from umpteen.config import SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.linear import DenseHead, Level, LinearTree
 from umpteen.linear.trace import node_weights, trace_label
 from umpteen.tree import LabelTree
 from umpteen.tree.trace import Place
-
-N_FEATURES = 12
 
 
 def random_tree(rng: np.random.Generator, n_labels: int, n_middle: int) -> LabelTree:
@@ -25,17 +24,6 @@ def random_tree(rng: np.random.Generator, n_labels: int, n_middle: int) -> Label
     above = rng.integers(0, 3, n_middle)
     above[0] = 2
     return LabelTree.from_parents(middle, above)
-
-
-def random_head(rng: np.random.Generator, tree: LabelTree, weights: str, search: SearchConfig) -> LinearTree:
-    levels = []
-    for size in tree.sizes:
-        features, nodes = np.nonzero(rng.random((N_FEATURES, size)) < 0.5)
-        order = np.argsort(nodes, kind="stable")
-        values = rng.normal(size=len(nodes)).astype(np.float32)
-        bias = rng.normal(size=size).astype(np.float32)
-        levels.append(Level(features[order].astype(np.int32), nodes[order].astype(np.int32), values, bias))
-    return LinearTree.pack(levels, tree, N_FEATURES, search, weights=weights)
 
 
 @pytest.mark.parametrize("weights", ["int8", "float16", "float32"])

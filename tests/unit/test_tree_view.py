@@ -12,27 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umpteen
+from tests.small_trees import LABELS, N_FEATURES, TEXTS, random_head
 from umpteen.config import SearchConfig
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.targets import Targets
-from umpteen.linear import Level, LinearTree
+from umpteen.linear import LinearTree
 from umpteen.linear.trace import largest_weights, node_weights, trace_beam
 from umpteen.models.tree_view import ROOT, TreeView, text_paths, tree_views, why_no_tree
 from umpteen.tree import LabelTree
-
-N_FEATURES = 12
-TEXTS = ["red apple pie", "green apple", "ripe plum", "plum jam", "old car", "fast car", "new bike", "red bike"]
-LABELS = [
-    ["apples"],
-    ["apples", "green"],
-    ["plums"],
-    ["plums", "jam"],
-    ["cars"],
-    ["cars", "speed"],
-    ["bikes"],
-    ["bikes"],
-]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +118,7 @@ def test_largest_weights_are_those_of_the_nodes(
     middle = rng.integers(0, n_middle, 400)
     middle[0] = n_middle - 1
     tree = LabelTree.from_parents(middle, rng.permutation(np.arange(n_middle) % 3))
-    head = random_head(rng, tree, weights)
+    head = random_head(rng, tree, weights, SearchConfig(beam=3))
     every = np.arange(n_terms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("umpteen.linear.trace._AT_ONCE", at_once)
@@ -150,17 +138,6 @@ def check_largest_weights(head: LinearTree, rng: np.random.Generator, every: np.
             assert of_node[features].tolist() == sorted(of_node[of_node > 0].tolist(), reverse=True)[:3]
 
 
-def random_head(rng: np.random.Generator, tree: LabelTree, weights: str, beam: int = 3) -> LinearTree:
-    levels = []
-    for size in tree.sizes:
-        features, nodes = np.nonzero(rng.random((N_FEATURES, size)) < 0.5)
-        order = np.argsort(nodes, kind="stable")
-        values = rng.normal(size=len(nodes)).astype(np.float32)
-        bias = rng.normal(size=size).astype(np.float32)
-        levels.append(Level(features[order].astype(np.int32), nodes[order].astype(np.int32), values, bias))
-    return LinearTree.pack(levels, tree, N_FEATURES, SearchConfig(beam=beam), weights=weights)
-
-
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), n_middle=st.sampled_from([4, 300]))
 def test_kept_nodes_are_those_of_the_search(seed: int, n_middle: int) -> None:
@@ -168,7 +145,7 @@ def test_kept_nodes_are_those_of_the_search(seed: int, n_middle: int) -> None:
     middle = rng.integers(0, n_middle, 400)
     middle[0] = n_middle - 1
     tree = LabelTree.from_parents(middle, rng.permutation(np.arange(n_middle) % 3))
-    head = random_head(rng, tree, "float32")
+    head = random_head(rng, tree, "float32", SearchConfig(beam=3))
     rows = Rows.of(sp.csr_matrix(rng.normal(size=(1, N_FEATURES)).astype(np.float32)))
     k = min(5, head.reach())
     levels, top = trace_beam(head, rows, k), head.topk(rows, k)
