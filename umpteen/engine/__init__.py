@@ -1,4 +1,4 @@
-"""Run tasks on threads, and report on long work: progress and records."""
+"""Run work on threads, in processes or on a cluster, and report on long work: progress and records."""
 
 from umpteen.engine.history import (
     Callback,
@@ -12,8 +12,9 @@ from umpteen.engine.history import (
     with_prefix,
 )
 from umpteen.engine.local import Pool, Progress, n_threads, run, silent
+from umpteen.engine.tasks import Engine, LocalEngine, Task, name_of, task
 
 __all__ = [
-    "Callback", "History", "Pool", "Progress", "Record", "check_callbacks", "ignore", "n_threads", "number", "run",
-    "silent", "stage_name", "with_model", "with_prefix",
+    "Callback", "Engine", "History", "LocalEngine", "Pool", "Progress", "Record", "Task", "check_callbacks", "ignore",
+    "n_threads", "name_of", "number", "run", "silent", "stage_name", "task", "with_model", "with_prefix",
 ]  # fmt: skip
