@@ -100,6 +100,12 @@ Vocab = Annotated[
 ]
 Language = Annotated[str | None, typer.Option(metavar="TAG", help="Language of the names in it, such as sv.")]
 
+EngineName = Annotated[
+    str | None, typer.Option("--engine", metavar="NAME", help="What runs the work: local, processes or ray.")
+]
+Workers = Annotated[int, typer.Option(help="Number of processes; 0 means one for each core.", min=0)]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of a Ray cluster.")]
+
 CardData = Annotated[
     str | None, typer.Option("--data", metavar="DATA", help="Evaluate the model on this data for its card.")
 ]
@@ -161,6 +167,16 @@ def train(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keep finished stages here; the same command resumes.")
     ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Bound the memory, such as 8GB: arrays are in files then.")
+    ] = None,
+    engine: EngineName = None,
+    workers: Workers = 0,
+    address: Address = None,
+    storage: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of these files, shared by all nodes. Default: MODEL.stages."),
+    ] = None,
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="KIND:PATH", help="Log loss and precision: jsonl:FILE, tensorboard:DIR. May be repeated."),
@@ -177,7 +193,7 @@ def train(
         of_recipes,
         table_options,
     )
-    from umpteen.cli.training import build
+    from umpteen.cli.training import Resources, build
     from umpteen.cli.training import train as run
 
     check_language(vocab, language)
@@ -192,6 +208,7 @@ def train(
     options = {"terminal": _terminal(quiet), "n_rows": rows, "checkpoint": checkpoint, "logs": log or []}
     options |= {"vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
+    options["resources"] = Resources.of(memory, engine, workers, threads or 0, address, storage)
     run(data_path(data), output, model, given, **options)
 
 
@@ -623,7 +640,7 @@ def _out_of_memory(error: MemoryError, command: str | None) -> str:
         if isinstance(error, UmpteenError):
             return str(error)
         fewer = "" if command == "demo" else "use fewer rows (--rows), or "
-        return f"out of memory; {fewer}set linear.memory_gb to bound the solver"
+        return f"out of memory; {fewer}bound it with --memory 8GB"
     if isinstance(error, UmpteenError):
         return "the GPU is out of memory; end other processes on it, or set CUDA_VISIBLE_DEVICES to nothing"
     return "out of memory; ask for fewer labels (-k) or use fewer threads (--threads)"

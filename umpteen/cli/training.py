@@ -1,9 +1,12 @@
 """``umpteen train``: read data, estimate the cost, fit and save a model."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
@@ -11,10 +14,49 @@ from umpteen.cli.logs import open_logs, parse_logs
 from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal, duration, figures_of
 from umpteen.data import Vocabulary, read
+from umpteen.engine import Engine, LocalEngine, Memory
+from umpteen.engine.select import make_engine
 from umpteen.errors import BadConfig
 from umpteen.store import Run
 
 _LONG = 900  # seconds on a CPU after which faster recipes are named
+
+
+class Resources(NamedTuple):
+    """Memory and processes of a training; without any of them it is done in memory by this process."""
+
+    memory: str | None = None
+    engine: Engine | None = None
+    storage: Path | None = None
+
+    @classmethod
+    def of(
+        cls, memory: str | None, engine: str | None, workers: int, threads: int, address: str | None,
+        storage: Path | None,
+    ) -> Resources:  # fmt: skip
+        """Check the flags of the command."""
+        if (workers or address is not None) and engine is None:
+            raise BadConfig("--workers and --address are for other processes; name an --engine, such as processes")
+        Memory.of(memory)
+        if engine is None:
+            return cls(memory, LocalEngine(threads) if storage is not None else None, storage)
+        return cls(memory, make_engine(engine, workers=workers, threads=threads, address=address), storage)
+
+    @property
+    def are_given(self) -> bool:
+        """Whether arrays are to be in files."""
+        return self.memory is not None or self.engine is not None
+
+    def folder(self, checkpoint: Path | None, output: Path) -> Path | None:
+        """Return the folder of the stages of a training."""
+        if self.storage is not None and checkpoint is not None:
+            raise BadConfig("--storage and --checkpoint are the same folder of stages; give one of them")
+        if checkpoint is not None or not self.are_given:
+            return checkpoint
+        return self.storage or output.absolute().with_name(f"{output.absolute().name}.stages")
+
+
+_PLAIN = Resources()
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,24 +76,29 @@ def train(
     vocab: Path | None = None,
     language: str | None = None,
     logs: Sequence[str] = (),
+    resources: Resources = _PLAIN,
 ) -> None:
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
     ``settings`` are the names of the given settings; those without effect are reported. The names of the labels come
     from ``vocab``, if that is given. ``logs`` say where the records of the training are written, ``KIND:PATH``.
     """
-    from umpteen.models.ranker import check_places
+    from umpteen.models.ranker import TEXTS, check_places
     from umpteen.models.rescue import save_or_rescue
 
     configs = [member.config for member in getattr(model, "models", [model])]
     for key, when in {key: when for config in configs for key, when in config.unused.items()}.items():
         if any(f"{name}.".startswith(f"{key}.") for name in settings):
             terminal.note(f"{key} has no effect here, only where {when}")
+    checkpoint = resources.folder(checkpoint, output)
     check_places(configs, checkpoint, output)
     parsed = parse_logs(logs)
     terminal.note(f"Reading {data}")
     vocabulary = None if vocab is None else Vocabulary.read(vocab)
-    dataset = read(data, "train", n_rows=n_rows, vocab=vocabulary, language=language, **(columns or {}))
+    reading = Run(checkpoint) if resources.are_given else None
+    storage = None if reading is None else partial(reading.part, TEXTS)
+    names = {"vocab": vocabulary, "language": language}
+    dataset = read(data, "train", n_rows=n_rows, storage=storage, **names, **(columns or {}))
     if vocabulary is not None:
         terminal.note(str(vocabulary.coverage(dataset.labels, language)))
     X = dataset.inputs
@@ -64,8 +111,12 @@ def train(
         with terminal.progress() as progress, open_logs(parsed) as callbacks:
             where, callbacks = None if checkpoint is None else str(checkpoint), [*callbacks, *figures_of(progress)]
             given = {"label_names": dataset.labels, "progress": progress, "checkpoint": where}
+            if resources.are_given:
+                given |= {"memory": resources.memory, "engine": resources.engine}
             model.fit(X, dataset.Y, **given, callbacks=callbacks)
         save_or_rescue(model, output, checkpoint)
+        if reading is not None:
+            reading.clear()
     except KeyboardInterrupt as error:
         raise Interrupted(_interrupted(checkpoint)) from error
     seconds, size = duration(time.perf_counter() - begun), decimal(size_of(output))

@@ -42,6 +42,13 @@ class TfidfConfig(Checked):
         if self.ngram_max < self.ngram_min:
             raise BadConfig(f"ngram_max must be at least ngram_min ({self.ngram_min}), but is {self.ngram_max}")
 
+    def without_terms(self, n_texts: int) -> str:
+        """Return the message about settings that leave no term."""
+        return (
+            f"min_df={self.min_df} and max_df={self.max_df} leave no term of {n_texts} texts; "
+            "lower min_df or raise max_df"
+        )
+
 
 @dataclass(frozen=True)
 class TreeConfig(Checked):
@@ -111,7 +118,6 @@ class LinearConfig(Checked):
         "cost-sensitive weights from induced relevance: none, induce, or induce-l1 (rows sum to one)",
         choices=("none", "induce", "induce-l1"),
     )
-    memory_gb: float = option(0.0, "maximum memory of the solver in GB; 0: unlimited", low=0.0)
 
 
 @dataclass(frozen=True)

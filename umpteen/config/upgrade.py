@@ -72,6 +72,18 @@ def from_format_2(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "settings": {name: value for name, value in settings.items() if name != "embedding_weight"}}
 
 
+def from_format_3(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the bound of the solver's memory, which is an argument of ``fit`` and no setting of a model."""
+    settings, meta = config.get("settings"), config.get("meta")
+    changed = dict(config)
+    if isinstance(settings, dict) and isinstance(linear := settings.get("linear"), dict):
+        kept = {name: value for name, value in linear.items() if name != "memory_gb"}
+        changed["settings"] = {**settings, "linear": kept}
+    if isinstance(meta, dict) and isinstance(given := meta.get("given"), dict):
+        changed["meta"] = {**meta, "given": {key: value for key, value in given.items() if key != "linear.memory_gb"}}
+    return changed
+
+
 def _value(name: str, value: Any) -> Any:
     """Return the present spelling of a value."""
     if name in _LISTS and isinstance(value, (int, float)):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from umpteen.data.label_vocabulary import Vocabulary
 from umpteen.data.labels import Labels
 from umpteen.data.lines import PACKED, find_packed, listing, missing, open_text, plain_suffix
 from umpteen.data.sparse import wrap
+from umpteen.data.stored_texts import StoredTexts
 from umpteen.errors import BadInput
+from umpteen.store import Checkpoint, fingerprint
 
 PathLike = str | os.PathLike[str]
 _ROW_FILES = (".txt", ".svm", ".svmlight", ".libsvm")
@@ -45,6 +47,7 @@ def read(
     has_header: bool = True,
     vocab: PathLike | Vocabulary | None = None,
     language: str | None = None,
+    storage: Callable[[str], Checkpoint] | None = None,
 ) -> Dataset:
     """Read one split of a dataset, whatever its format.
 
@@ -87,6 +90,9 @@ def read(
         A :class:`Vocabulary`, or its file, in which names of the labels are looked up by key.
     language
         Language of these names, such as ``sv``.
+    storage
+        Returns the checkpoint of a key, where texts are written and read from when they are used, so that they need
+        not fit in memory.
 
     Examples
     --------
@@ -108,7 +114,7 @@ def read(
     columns = tables.Columns.of(text_column, label_column, label_separator, has_header)
     found = _find(Path(path), split, columns)
     if isinstance(found.source, Corpus):
-        dataset = _read_corpus(found, found.source, labels, n_rows, columns.separator)
+        dataset = _read_corpus(found, found.source, labels, n_rows, columns.separator, storage)
     else:
         dataset = _read_matrices(found, found.source, labels, n_rows, n_features)
     if vocabulary is not None:
@@ -273,9 +279,10 @@ def _npz_names(split: str) -> tuple[str, ...]:
 
 
 def _read_corpus(
-    found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None, separator: str | None = None
-) -> Dataset:
-    texts, cells = corpus.read(n_rows)
+    found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None, separator: str | None,
+    storage: Callable[[str], Checkpoint] | None,
+) -> Dataset:  # fmt: skip
+    texts, cells = corpus.read(n_rows) if storage is None else _read_stored(found, corpus, n_rows, storage)
     train = found.train()
     train = train.source if train is not None and isinstance(train.source, Corpus) else None
     if separator is None and corpus.is_table:
@@ -290,6 +297,25 @@ def _read_corpus(
         raise BadInput(f"{found.where}: {error}") from error
     vocabulary.separator = separator
     return Dataset(texts, None, Y, vocabulary, _name(found.where))
+
+
+def _read_stored(
+    found: _Found, corpus: Corpus, n_rows: int | None, storage: Callable[[str], Checkpoint]
+) -> tuple[StoredTexts, list[Any]]:
+    """Write the texts to a file, unless they are there already, and return them with the label cells."""
+    state = found.where.stat()
+    key = fingerprint(str(found.where.resolve()), state.st_size, state.st_mtime_ns, n_rows)
+    cells: list[Any] = []
+
+    def texts() -> Iterator[str]:
+        for text, cell in islice(corpus.rows(), n_rows):
+            cells.append(cell)
+            yield text
+
+    stored = StoredTexts.write(storage(key), texts())
+    if len(cells) < len(stored):  # the texts were there
+        cells = list(islice(corpus.cells() if corpus.cells else (cell for _, cell in corpus.rows()), n_rows))
+    return stored, cells
 
 
 def _separator(cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:

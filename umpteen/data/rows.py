@@ -5,6 +5,7 @@ Dense columns are not stored in the sparse matrix because that would waste memor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import triplet
+from umpteen.data.sparse import pointers, triplet
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 
@@ -21,13 +22,17 @@ _NO_DENSE = np.zeros((1, 0), np.float32)
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked rows: ``indptr`` int64, ``indices`` int32, ``data`` float32, ``dense`` (rows, d) float32."""
+    """Checked rows: ``indptr`` int64, ``indices`` int32, ``data`` float32, ``dense`` (rows, d) float32.
+
+    ``source`` is the checkpoint that they are mapped from, if they are in a file.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
     data: np.ndarray
     n_sparse: int
     dense: np.ndarray
+    source: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, X: sp.csr_matrix, dense: np.ndarray | None = None) -> Rows:
@@ -71,7 +76,14 @@ class Rows:
 
     def take(self, rows: np.ndarray) -> Rows:
         """Return a copy of the rows with these numbers."""
-        return Rows.of(self.sparse[rows], self.dense[rows] if self.n_dense else None)
+        return Rows.of(self.sparse_rows(rows), self.dense[rows] if self.n_dense else None)
+
+    def sparse_rows(self, rows: np.ndarray) -> sp.csr_matrix:
+        """Return a copy of the sparse block of the rows with these numbers; the others are not read."""
+        lengths = np.diff(self.indptr)[rows]
+        ptr = pointers(lengths)
+        source = np.arange(ptr[-1]) + np.repeat(self.indptr[:-1][rows] - ptr[:-1], lengths)
+        return sp.csr_matrix((self.data[source], self.indices[source], ptr), shape=(len(lengths), self.n_sparse))
 
     def between(self, first: int, last: int) -> Rows:
         """Return consecutive rows; only their pointers are copied."""

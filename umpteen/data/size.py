@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.config import TfidfConfig
+from umpteen.data.stored_texts import StoredTexts
 from umpteen.data.targets import is_texts
 
 _CHARACTERS_PER_TOKEN = 4.5  # of English in a vocabulary of 30 000
@@ -31,7 +32,7 @@ class DataSize(NamedTuple):
         """Measure feature rows, or guess from texts."""
         counts = Y.getnnz(axis=0)
         if is_texts(X):
-            lengths = np.array([len(text) for text in X if isinstance(text, str)])
+            lengths = X.lengths if isinstance(X, StoredTexts) else np.array([len(t) for t in X if isinstance(t, str)])
             mean = float(lengths.mean()) if len(lengths) else 0.0
             n_terms = (config.ngram_max - config.ngram_min + 1) * mean / (_CHARACTERS_PER_TERM + mean / _MOST_TERMS)
             n_nonzeros = int(n_terms * len(lengths))

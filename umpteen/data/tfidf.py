@@ -22,7 +22,7 @@ from umpteen.config import TfidfConfig, from_dict, to_dict
 from umpteen.data.columns import readable
 from umpteen.data.finite import is_finite
 from umpteen.data.sparse import pointers
-from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, make_slots, name_terms
+from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, learned_arrays, name_terms
 from umpteen.engine import Progress, n_threads, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile, NotFitted
 from umpteen.kernels.vocabulary import weigh_texts
@@ -195,22 +195,17 @@ class Tfidf:
         threads = n_threads(self.threads)
         counted, n_texts = count_terms(texts, self._splitter, self.config, threads, progress)
         names = name_terms(texts, self._splitter, counted.keys, threads, progress)
-        # The order of UTF-8 bytes is that of code points, which is how Python sorts strings.
-        order = np.array(sorted(range(len(names)), key=names.__getitem__))
-        keys = counted.keys[order]
-        self._learn(
-            {
-                "keys": keys,
-                "slots": make_slots(keys),
-                "idf": (np.log((1 + n_texts) / (1 + counted.n_texts[order])) + 1).astype(np.float32),
-                "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
-                "term_offsets": pointers([len(names[column]) for column in order]),
-            }
-        )
+        self._learn(learned_arrays(counted.keys, counted.n_texts, names, n_texts))
 
     def _transform(self, texts: Texts, threads: int, progress: Progress) -> csr_matrix:
-        blocks = texts.map(self._weigh, "weigh terms", n_threads(threads), progress)
-        return _stack(list(chain.from_iterable(blocks)), self.n_features)
+        indptr, indices, data = stack(self.transform_blocks(texts, threads, progress))
+        matrix = csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.n_features))
+        matrix.has_sorted_indices = True
+        return matrix
+
+    def transform_blocks(self, texts: Texts, threads: int, progress: Progress = silent) -> list[Rows]:
+        """Return the rows of texts block by block, each as the three arrays of a CSR matrix."""
+        return list(chain.from_iterable(texts.map(self._weigh, "weigh terms", n_threads(threads), progress)))
 
     def _weigh(self, block: Block) -> Rows:
         """Return the rows of a block as the three arrays of a CSR matrix."""
@@ -237,7 +232,7 @@ def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:
     return not (text[begins] & 0xC0 == 0x80).any()
 
 
-def _stack(parts: list[Rows], n_features: int) -> csr_matrix:
+def stack(parts: list[Rows]) -> Rows:
     """Concatenate blocks of rows, and free each as soon as it is copied."""
     indptr = pointers(np.concatenate([np.empty(0, np.int64), *(np.diff(part[0]) for part in parts)]))
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
@@ -247,6 +242,4 @@ def _stack(parts: list[Rows], n_features: int) -> csr_matrix:
         begin = end - its_data.size
         indices[begin:end], data[begin:end] = its_indices, its_data
         end = begin
-    matrix = csr_matrix((data, indices, indptr), shape=(indptr.size - 1, n_features))
-    matrix.has_sorted_indices = True
-    return matrix
+    return indptr, indices, data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from umpteen.config import TfidfConfig
 from umpteen.data.sparse import pointers
-from umpteen.engine import Progress, run
+from umpteen.engine import Progress, run, silent
 from umpteen.errors import BadInput
 from umpteen.kernels import text as text_kernels
 from umpteen.kernels import vocabulary as kernels
@@ -113,11 +113,21 @@ class Texts:
             self._held = [encode(block, lowercase) for block in _cut(texts)]
             self._length = sum(block.n_texts for block in self._held)
 
+    @classmethod
+    def stored(cls, texts: Any, lowercase: bool) -> Texts:
+        """Return texts that encode themselves in blocks: those of ``StoredTexts``."""
+        self = cls((), lowercase)
+        self._texts, self._length = texts, len(texts)
+        return self
+
     def map(self, task: Any, stage: str, threads: int, progress: Progress) -> Iterator[list[Any]]:
         """Yield lists of the results of ``task(block)``, for all blocks in order."""
         done = 0
         progress(stage, done, self._length)
-        blocks = iter(_cut(self._texts) if self._held is None else self._held)
+        if hasattr(self._texts, "encoded"):
+            blocks = self._texts.encoded(0, self._length, self._lowercase)
+        else:
+            blocks = iter(_cut(self._texts) if self._held is None else self._held)
         while batch := list(islice(blocks, ROUND_BLOCKS)):
             results = run(lambda i, batch=batch: task(self._encoded(batch[i])), len(batch), threads=threads)
             done += sum(block.n_texts if isinstance(block, Block) else len(block) for block in batch)
@@ -149,6 +159,20 @@ class Counted(NamedTuple):
     n_texts: NDArray[np.int64]  # texts that contain the term
     n_times: NDArray[np.int64]  # occurrences in all texts
 
+    @classmethod
+    def none(cls) -> Counted:
+        """Return no terms."""
+        return cls(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def joined(self, others: Counted) -> Counted:
+        """Return these terms and others, which are different."""
+        return Counted(*(np.concatenate(both) for both in zip(self, others, strict=True)))
+
+    def within(self, config: TfidfConfig, n_texts: int) -> Counted:
+        """Return the terms within min_df and max_df."""
+        keep = (self.n_texts >= config.min_df) & (self.n_texts <= config.max_df * n_texts)
+        return Counted(*(array[keep] for array in self))
+
 
 class _Shard:
     """Hash table of the terms whose keys have the same highest bits."""
@@ -161,13 +185,28 @@ class _Shard:
         while begin < end:
             begin, self.used = kernels.merge_terms(keys, counts, begin, end, self.table, self.used)
             if begin < end:
-                larger = np.zeros(2 * self.table.size, np.uint64)
-                kernels.move_terms(self.table, larger)
-                self.table = larger
+                self._enlarge()
+
+    def _enlarge(self) -> None:
+        larger = np.zeros(2 * self.table.size, np.uint64)
+        kernels.move_terms(self.table, larger)
+        self.table = larger
+
+    def add_counts(self, keys: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> None:
+        """Add terms with counts as ``packed`` returns them."""
+        begin, end = 0, len(keys)
+        while begin < end:
+            begin, self.used = kernels.merge_counts(keys, numbers, begin, end, self.table, self.used)
+            if begin < end:
+                self._enlarge()
+
+    def packed(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the keys, and both counts of each term in one number."""
+        keys, numbers = self.table[::2], self.table[1::2]
+        return keys[keys != 0], numbers[keys != 0]
 
     def terms(self) -> Counted:
-        keys, numbers = self.table[::2], self.table[1::2]
-        keys, numbers = keys[keys != 0], numbers[keys != 0]
+        keys, numbers = self.packed()
         n_texts = numbers >> np.uint64(kernels.COUNT_BITS)
         n_times = numbers & np.uint64((1 << kernels.COUNT_BITS) - 1)
         return Counted(keys, n_texts.astype(np.int64), n_times.astype(np.int64))
@@ -198,6 +237,16 @@ def count_terms(
     texts: Texts, splitter: Splitter, config: TfidfConfig, threads: int, progress: Progress
 ) -> tuple[Counted, int]:
     """Count all terms; return the terms to keep, and the number of texts."""
+    shards, n_texts = _count_shards(texts, splitter, threads, progress)
+    check_counts(n_texts, sum(shard.used for shard in shards), config)
+    parts = run(lambda _: shards.pop().terms().within(config, n_texts), len(shards), threads=threads)
+    terms = Counted(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    if not terms.keys.size:
+        raise BadInput(config.without_terms(n_texts))
+    return frequent(terms, config), n_texts
+
+
+def _count_shards(texts: Texts, splitter: Splitter, threads: int, progress: Progress) -> tuple[list[_Shard], int]:
     shards = [_Shard() for _ in range(kernels.N_SHARDS)]
     n_texts = 0
 
@@ -209,28 +258,36 @@ def count_terms(
                 shards[shard].add(terms.keys, terms.counts, terms.indptr[shard], terms.indptr[shard + 1])
 
         run(merge, len(shards), threads=threads)
+    return shards, n_texts
+
+
+def check_counts(n_texts: int, n_terms: int, config: TfidfConfig) -> None:
+    """Refuse texts that tf-idf cannot be learned from."""
     if not 0 < n_texts <= kernels.MAX_TEXTS:
         raise BadInput(f"tf-idf needs between 1 and {kernels.MAX_TEXTS} texts, but got {n_texts}")
-    if not any(shard.used for shard in shards):
+    if not n_terms:
         raise BadInput(f"no {config.analyzer} n-gram in any of {n_texts} texts; pass texts with words")
-    return _frequent(shards, config, n_texts, threads), n_texts
 
 
-def _frequent(shards: list[_Shard], config: TfidfConfig, n_texts: int, threads: int) -> Counted:
-    """Return the terms within min_df and max_df, at most max_features, and empty the shards."""
+def count_range(texts: Texts, splitter: Splitter, threads: int) -> dict[str, np.ndarray]:
+    """Count the terms of some of the texts; return keys and counts by shard, to be added up by ``join_counts``."""
+    shards, _ = _count_shards(texts, splitter, threads, silent)
+    found = [shard.packed() for shard in shards]
+    keys, numbers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return {"keys": keys, "numbers": numbers, "indptr": pointers([len(keys) for keys, _ in found])}
 
-    def common(_: int) -> list[np.ndarray]:
-        terms = shards.pop().terms()
-        keep = (terms.n_texts >= config.min_df) & (terms.n_texts <= config.max_df * n_texts)
-        return [array[keep] for array in terms]
 
-    parts = run(common, len(shards), threads=threads)
-    terms = Counted(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    if not terms.keys.size:
-        raise BadInput(
-            f"min_df={config.min_df} and max_df={config.max_df} leave no term of {n_texts} texts; "
-            "lower min_df or raise max_df"
-        )
+def join_counts(parts: Iterable[Mapping[str, np.ndarray]], shard: int) -> Counted:
+    """Add up one shard of what ``count_range`` returned for several ranges."""
+    table = _Shard()
+    for part in parts:
+        mine = slice(*part["indptr"][shard : shard + 2])
+        table.add_counts(part["keys"][mine], part["numbers"][mine])
+    return table.terms()
+
+
+def frequent(terms: Counted, config: TfidfConfig) -> Counted:
+    """Return at most max_features terms."""
     if not 0 < config.max_features < terms.keys.size:
         return terms
     return Counted(*(array[most_frequent(terms, config.max_features)] for array in terms))
@@ -274,6 +331,16 @@ def name_terms(
     texts: Texts, splitter: Splitter, keys: NDArray[np.uint64], threads: int, progress: Progress
 ) -> list[bytes]:
     """Return the strings of the kept terms, which are found by a second pass over the texts."""
+    names = name_range(texts, splitter, keys, threads, progress)
+    if len(names) < keys.size:
+        raise BadInput("the texts differ between two readings; pass a list of texts")
+    return [names[column] for column in range(keys.size)]
+
+
+def name_range(
+    texts: Texts, splitter: Splitter, keys: NDArray[np.uint64], threads: int, progress: Progress = silent
+) -> dict[int, bytes]:
+    """Return the strings of those of the kept terms that occur in some texts, by column."""
     vocabulary = (keys, make_slots(keys))
     unnamed = np.ones(keys.size, np.uint8)  # shared by threads; if two name a term, the strings are the same
     names: dict[int, bytes] = {}
@@ -281,5 +348,21 @@ def name_terms(
     for found in texts.map(task, "name terms", threads, progress):
         names.update(chain.from_iterable(found))
         if len(names) == keys.size:
-            return [names[column] for column in range(keys.size)]
-    raise BadInput("the texts differ between two readings; pass a list of texts")
+            break
+    return names
+
+
+def learned_arrays(
+    keys: NDArray[np.uint64], n_with: NDArray[np.int64], names: list[bytes], n_texts: int
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a fitted ``Tfidf``: terms by name, of which ``n_with`` of all texts contain each."""
+    # The order of UTF-8 bytes is that of code points, which is how Python sorts strings.
+    order = np.array(sorted(range(len(names)), key=names.__getitem__))
+    keys = keys[order]
+    return {
+        "keys": keys,
+        "slots": make_slots(keys),
+        "idf": (np.log((1 + n_texts) / (1 + n_with[order])) + 1).astype(np.float32),
+        "term_bytes": np.frombuffer(b"".join(names[column] for column in order), np.uint8),
+        "term_offsets": pointers([len(names[column]) for column in order]),
+    }

@@ -7,22 +7,19 @@ from umpteen.kernels.lanes import LANES
 
 
 @jit
-def sort_by_feature(features, nodes, values, n_features):
-    """Sort (feature, node, value) entries by feature, stably; return (pointer, nodes, values)."""
-    ptr = np.zeros(n_features + 1, np.int64)
+def sort_by_feature(features, nodes, values, ptr, out_nodes, out_values):
+    """Sort (feature, node, value) entries by feature, stably; ``ptr`` has one zero per feature and one more."""
+    n_features = len(ptr) - 1
     for k in range(len(features)):
         ptr[features[k] + 1] += 1
     for f in range(n_features):
         ptr[f + 1] += ptr[f]
     fill = ptr[:-1].copy()
-    out_nodes = np.empty(len(nodes), nodes.dtype)
-    out_values = np.empty(len(values), values.dtype)
     for k in range(len(features)):
         at = fill[features[k]]
         fill[features[k]] += 1
         out_nodes[at] = nodes[k]
         out_values[at] = values[k]
-    return ptr, out_nodes, out_values
 
 
 @jit

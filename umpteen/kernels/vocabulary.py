@@ -71,6 +71,25 @@ def merge_terms(keys, counts, begin, end, table, used):
 
 
 @jit
+def merge_counts(keys, numbers, begin, end, table, used):
+    """Add terms with their counts to a shard, as ``merge_terms`` adds the terms of texts."""
+    size = table.size // 2
+    mask = np.uint64(size - 1)
+    for i in range(begin, end):
+        if 4 * used >= 3 * size:
+            return i, used
+        at = np.int64(keys[i] & mask)
+        while table[2 * at] != keys[i]:
+            if table[2 * at] == np.uint64(0):
+                table[2 * at] = keys[i]
+                used += 1
+                break
+            at = (at + 1) & np.int64(mask)
+        table[2 * at + 1] += numbers[i]
+    return end, used
+
+
+@jit
 def move_terms(table, out):
     """Copy the terms of a shard to a larger, empty one."""
     mask = out.size // 2 - 1

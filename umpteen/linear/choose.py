@@ -11,8 +11,9 @@ labels can be predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.engine import Pool, run
 from umpteen.kernels import LANES
-from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, chunks_of, targets_of, train_chunk
-from umpteen.tree import LabelTree
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, chunks_of, train_chunk
+from umpteen.tree import Columns, LabelTree, count_entries, lifted_columns, mask_columns
 
 MANY_PARENTS = 2.5  # average number of true parents of a row from which on tfn+man is used
 PREDICTED_OF_MANY = 2.5  # predicted parents per true parent then; more take longer and do not change the result
@@ -46,13 +47,20 @@ def settle(
     *,
     seed: int = 0,
     threads: int = 1,
+    memory: float = 0.0,
+    last_level: Callable[[], tuple[Columns, Columns | None]] | None = None,
 ) -> LinearConfig:
-    """Return the settings with ``negatives``, ``negatives_beam`` and ``cost`` chosen, where they are automatic."""
+    """Return the settings with ``negatives``, ``negatives_beam`` and ``cost`` chosen, where they are automatic.
+
+    ``last_level`` returns targets and true parents of the labels by column, if they need not be computed here.
+    """
     per_row = _parents_per_row(Y, tree) if linear.negatives == "auto" else 0.0
     explained = 0.0
     if not linear.cost or 0.0 < per_row < MANY_PARENTS:
         times = PREDICTED_OF_MANY if "man" in linear.negatives or per_row >= MANY_PARENTS else 1.0
-        cost, explained = _cost(_Trial.of(rows, Y, tree, linear, times, seed, threads))
+        targets, mask = (last_level or partial(_last_level, Y, tree, linear))()
+        problem = Problem(rows, targets, mask, tree.starts[-1], linear, seed)
+        cost, explained = _cost(_Trial(problem, _sample(problem, times), 1 if memory else threads))
         linear = replace(linear, cost=cost)
     if linear.negatives == "auto":
         negatives, beam = negatives_for(per_row, search.beam, explained)
@@ -60,11 +68,17 @@ def settle(
     return replace(linear, negatives_beam=linear.negatives_beam or search.beam)
 
 
+def _last_level(Y: sp.csr_matrix, tree: LabelTree, linear: LinearConfig) -> tuple[Columns, Columns | None]:
+    """Return the targets of the labels, and which rows have which of their parents."""
+    last = tree.n_levels - 1
+    mask = mask_columns(tree, Y, last - 1, None) if last else None
+    return lifted_columns(tree, Y, last, relevance=linear.relevance), mask
+
+
 def _parents_per_row(Y: sp.csr_matrix, tree: LabelTree) -> float:
     if tree.n_levels < 2:
         return 0.0
-    parents = tree.lift(Y, tree.n_levels - 2)
-    return parents.nnz / max(1, np.count_nonzero(np.diff(parents.indptr)))
+    return count_entries(tree, Y, tree.n_levels - 2) / max(1, np.count_nonzero(np.diff(Y.indptr)))
 
 
 def negatives_for(parents_per_row: float, beam: int, explained: float = 0.0) -> tuple[str, int]:
@@ -91,15 +105,6 @@ class _Trial:
     jobs: list[Job]
     threads: int
 
-    @classmethod
-    def of(
-        cls, rows: Rows, Y: sp.csr_matrix, tree: LabelTree, linear: LinearConfig, times: float, seed: int, threads: int
-    ) -> _Trial:
-        last = tree.n_levels - 1
-        mask = by_column(tree.lift(Y, last - 1)) if last else None
-        problem = Problem(rows, targets_of(tree, Y, last, linear), mask, tree.starts[last], linear, seed)
-        return cls(problem, _sample(problem, times), 1 if linear.memory_gb else threads)
-
     def losses(self, costs: Sequence[float]) -> list[float]:
         """Return the loss on the held-out rows for each of the costs, then that of the best constant margins."""
         rows, config = self.problem.rows, self.problem.config
@@ -107,14 +112,13 @@ class _Trial:
         tasks = [(held, cost) for held in groups for cost in costs]
         chunks = SharedChunks(rows, [held.job for held, _ in tasks])
         scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
-        X = rows.sparse
 
         def task(i: int) -> float:
             held, cost = tasks[i]
             problem = replace(self.problem, config=replace(config, cost=cost))
             with scratch.borrow() as (local, where), chunks.borrow(held.job, local) as chunk:
                 (group,) = train_chunk(problem, held.job, chunk, where)
-                return loss_of(config, _margins(rows, X, held.rows, group, local), held.targets)
+                return loss_of(config, _margins(rows, held.rows, group, local), held.targets)
 
         order = np.argsort([-held.job.cost for held, _ in tasks], kind="stable").tolist()
         found = run(task, len(tasks), threads=self.threads, order=order)
@@ -134,7 +138,7 @@ class _HeldOut(NamedTuple):
         """Split the rows of a group; None if there are no training rows or no held-out positives."""
         is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(job.rows)) < _HELD_OUT
         rows, others = job.rows[is_held_out], job.rows[~is_held_out]
-        positives = problem.targets[:, job.first : job.last].tocsr()[rows]
+        positives = problem.targets.between(job.first, job.last)[rows]
         if not len(others) or not positives.nnz:
             return None
         return cls(replace(job, rows=others), rows, positives.toarray())
@@ -176,9 +180,9 @@ def _sample(problem: Problem, times: float) -> list[Job]:
     return [jobs[i] for i in order[: max(n_groups, _LEAST_GROUPS)]]
 
 
-def _margins(rows: Rows, X: sp.csr_matrix, some: np.ndarray, group: Group, local: np.ndarray) -> np.ndarray:
+def _margins(rows: Rows, some: np.ndarray, group: Group, local: np.ndarray) -> np.ndarray:
     """Return the margins of some rows for the labels of a group."""
-    X = X[some]
+    X = rows.sparse_rows(some)
     is_sparse = group.features < X.shape[1]
     local[group.features[is_sparse]] = 1
     features = np.flatnonzero(local)

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from umpteen.config import LinearConfig
 from umpteen.data.rows import Rows
 from umpteen.kernels import LANES, lazy
-from umpteen.tree import LabelTree, relevance
+from umpteen.tree import Columns
 
 
 @dataclass(frozen=True)
@@ -23,46 +22,36 @@ class Problem:
     """The training of one level."""
 
     rows: Rows
-    targets: sp.csc_matrix  # (rows, nodes), values are relevance
-    mask: sp.csc_matrix | None  # (rows, parents): rows that train the children of a parent; None: all rows
+    targets: Columns  # (rows, nodes), values are relevance
+    mask: Columns | None  # (rows, parents): rows that train the children of a parent; None: all rows
     starts: np.ndarray
     config: LinearConfig
     seed: int
+    nodes: tuple[int, int] | None = None  # those to train, first and one past the last; None: all
 
-
-def targets_of(tree: LabelTree, Y: sp.csr_matrix, level: int, config: LinearConfig) -> sp.csc_matrix:
-    """Return the targets (rows, nodes) of a level; values are relevance."""
-    if config.relevance == "none":
-        lifted = tree.lift(Y, level)
-    else:
-        lifted = relevance(tree, Y, level, normalize=config.relevance == "induce-l1")
-    return by_column(lifted)
-
-
-def by_column(matrix: sp.csr_matrix) -> sp.csc_matrix:
-    """Return a matrix by column, with the types that kernels take."""
-    columns = matrix.tocsc()
-    columns.sort_indices()
-    columns.indices, columns.indptr = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
-    columns.data = columns.data.astype(np.float32)
-    return columns
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first of the nodes to train, and one past the last."""
+        return self.nodes or (0, int(self.starts[-1]))
 
 
 def chunks_of(problem: Problem) -> Iterator[tuple[int, int, np.ndarray | None, int, int]]:
     """Yield for each parent: its children first..last, their training rows (None: all), and two counts.
 
-    These are the number of the rows and the number of their features.
+    These are the number of the rows and the number of their features. Children that are not to be trained are left out.
     """
-    rows, starts, mask = problem.rows, problem.starts, problem.mask
+    rows, starts, mask, (low, high) = problem.rows, problem.starts, problem.mask, problem.ends
     nonzeros = np.diff(rows.indptr)
-    for parent in range(len(starts) - 1):
-        first, last = int(starts[parent]), int(starts[parent + 1])
-        if first == last:
+    for parent in range(int(np.searchsorted(starts, low, side="right")) - 1, len(starts) - 1):
+        first, last = max(int(starts[parent]), low), min(int(starts[parent + 1]), high)
+        if first >= high:
+            return
+        if first >= last:
             continue
         if mask is None:
             yield first, last, None, len(rows), len(rows.indices)
         else:
-            some = mask.indices[mask.indptr[parent] : mask.indptr[parent + 1]]
+            some = mask.rows_of(parent)
             yield first, last, some, len(some), int(nonzeros[some].sum())
 
 

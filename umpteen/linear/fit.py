@@ -19,12 +19,11 @@ from umpteen.engine import Callback, Pool, Progress, ignore, run, silent
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
-from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, by_column, chunks_of, targets_of, train_chunk
+from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, chunks_of, train_chunk
 from umpteen.linear.pack import Level
 from umpteen.linear.search import LinearTree
 from umpteen.linear.size import are_few, job_bytes
-from umpteen.store import Checkpoint
-from umpteen.tree import LabelTree
+from umpteen.tree import Columns, LabelTree, lifted_columns, mask_columns
 
 _INNER_EPS = 0.3  # factor of eps above the labels: these nodes are few, and errors affect all labels below
 _NEVER = {"squared-hinge": -3.5, "logistic": -20.0}  # margin of a node without positive rows, which ranks last
@@ -39,53 +38,53 @@ def train(
     *,
     seed: int = 0,
     threads: int = 1,
+    memory: float = 0.0,
     progress: Progress = silent,
-    checkpoint: Checkpoint | None = None,
     record: Callback = ignore,
 ) -> list[Level]:
-    """Train all levels of a tree; finished levels are read from the checkpoint.
+    """Train all levels of a tree in memory; the solver may use so many bytes of it, 0 sets no bound.
 
     Nodes and seconds of each level, or of levels that are trained together, are recorded.
     """
     config = settle(rows, Y, tree, config, search, seed=seed, threads=threads)
     levels: list[Level] = []
-    for wave in _waves(tree, config, resumable=checkpoint is not None):
-        stage = f"level {wave[-1] + 1} of {tree.n_levels}" if len(wave) == 1 else f"{len(wave)} levels"
-        name = f"level-{wave[0]}"
+    for wave in _waves(tree, config):
+        stage = level_name(wave[-1], tree) if len(wave) == 1 else f"{len(wave)} levels"
         begun, nodes = time.perf_counter(), sum(tree.sizes[number] for number in wave)
-        if checkpoint is not None and checkpoint.has(name):
-            arrays = dict(checkpoint.load(name, mmap=False))
-            record({"stage": stage, "nodes": nodes, "seconds": float(arrays.pop("seconds"))})
-            levels.append(Level(**arrays))
-            continue
         problems = [
             Problem(
                 rows,
-                targets_of(tree, Y, number, config),
+                lifted_columns(tree, Y, number, relevance=config.relevance),
                 mask_of(rows, tree, Y, number, levels, config, search, threads),
                 tree.starts[number],
-                config if number == tree.n_levels - 1 else replace(config, eps=config.eps * _INNER_EPS),
+                config_of(number, tree, config),
                 seed,
             )
             for number in wave
         ]
-        levels += train_levels(problems, threads=threads, stage=stage, progress=progress)
-        seconds = round(time.perf_counter() - begun, 3)
-        if checkpoint is not None:
-            checkpoint.save(name, {**levels[-1].arrays(), "seconds": np.array(seconds)})
-        record({"stage": stage, "nodes": nodes, "seconds": seconds})
+        levels += train_levels(problems, threads=threads, memory=memory, stage=stage, progress=progress)
+        record({"stage": stage, "nodes": nodes, "seconds": round(time.perf_counter() - begun, 3)})
     return levels
 
 
-def _waves(tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[list[int]]:
+def level_name(number: int, tree: LabelTree) -> str:
+    """Return what progress and records call the training of a level."""
+    return f"level {number + 1} of {tree.n_levels}"
+
+
+def config_of(number: int, tree: LabelTree, config: LinearConfig) -> LinearConfig:
+    """Return the settings of a level: those above the labels converge further."""
+    return config if number == tree.n_levels - 1 else replace(config, eps=config.eps * _INNER_EPS)
+
+
+def _waves(tree: LabelTree, config: LinearConfig) -> list[list[int]]:
     """Group levels that can be trained together: all but those whose mask needs predictions of the level above.
 
-    Together they keep all threads busy, although the top levels have few chunks. With a checkpoint, levels are trained
-    one by one.
+    Together they keep all threads busy, although the top levels have few chunks.
     """
     waves: list[list[int]] = []
     for level in range(tree.n_levels):
-        if waves and not resumable and not _predicts(tree, level, config):
+        if waves and not uses_predictions(tree, level, config):
             waves[-1].append(level)
         else:
             waves.append([level])
@@ -93,12 +92,11 @@ def _waves(tree: LabelTree, config: LinearConfig, *, resumable: bool) -> list[li
 
 
 def train_levels(
-    problems: list[Problem], *, threads: int = 1, stage: str = "", progress: Progress = silent
+    problems: list[Problem], *, threads: int = 1, memory: float = 0.0, stage: str = "", progress: Progress = silent
 ) -> list[Level]:
-    """Train all chunks of some levels on the same rows."""
-    jobs = [(number, job) for number, problem in enumerate(problems) for job in _jobs(problem, threads)]
-    rows, config = problems[0].rows, problems[0].config
-    budget = Budget(config.memory_gb * 1e9)
+    """Train all chunks of some levels on the same rows, within so many bytes of memory; 0 sets no bound."""
+    jobs = [(number, job) for number, problem in enumerate(problems) for job in _jobs(problem, threads, memory)]
+    rows, budget = problems[0].rows, Budget(memory)
     shape = (rows.n_sparse, len(rows))
     scratch = Pool(lambda: tuple(np.zeros(size, np.int32) for size in shape))  # kernels leave them zeroed
     chunks = SharedChunks(rows, [job for _, job in jobs])
@@ -119,22 +117,22 @@ def train_levels(
 
 def _gathered(problem: Problem, groups: list[Group]) -> Level:
     """Concatenate the groups of a level; nodes without positive rows have no weights and the lowest bias."""
-    never = _NEVER[problem.config.loss]
-    bias = np.full(int(problem.starts[-1]), never, np.float32)
+    never, (low, high) = _NEVER[problem.config.loss], problem.ends
+    bias = np.full(high - low, never, np.float32)
     for group in groups:
-        bias[group.first : group.first + len(group.bias)] = group.bias
+        bias[group.first - low : group.first - low + len(group.bias)] = group.bias
     nodes = np.repeat(np.array([group.first for group in groups], np.int32), [len(group.lanes) for group in groups])
     nodes += _drained(groups, "lanes", np.uint8)
     level = Level(_drained(groups, "features", np.int32), nodes, _drained(groups, "values", np.float32), bias)
-    has_positives = np.diff(problem.targets.indptr) > 0
+    has_positives = np.diff(problem.targets.indptr[low : high + 1]) > 0
     if has_positives.all() or not problem.config.bias:
         return level
     bias[~has_positives] = never
-    kept = has_positives[level.nodes]
+    kept = has_positives[level.nodes - low]
     return Level(level.features[kept], level.nodes[kept], level.values[kept], bias)
 
 
-def _jobs(problem: Problem, threads: int) -> list[Job]:
+def _jobs(problem: Problem, threads: int, memory: float) -> list[Job]:
     """Split a level into jobs: one per chunk, or one per sixteen children if there are few chunks."""
     rows, is_split = problem.rows, are_few(len(problem.starts) - 1, threads)
     jobs = []
@@ -147,18 +145,13 @@ def _jobs(problem: Problem, threads: int) -> list[Job]:
             cost = (work + n) * -(-(high - low) // LANES)
             held = job_bytes(rows.n_sparse, rows.n_dense, n, work, copied=chunk is not None)
             jobs.append(Job(low, high, chunk, cost, int(held)))
-    _check_memory(jobs, problem.config.memory_gb)
-    return jobs
-
-
-def _check_memory(jobs: list[Job], memory_gb: float) -> None:
-    """Refuse a bound that is too small for the largest single job."""
-    most = max((job.bytes for job in jobs), default=0) / 1e9
-    if memory_gb and most > memory_gb:
+    most = max((job.bytes for job in jobs), default=0)
+    if memory and most > memory:
         raise BadConfig(
-            f"linear.memory_gb is {memory_gb:g} but the largest chunk needs {most:.3g}; raise it, "
-            "or lower tree.leaf_size or tfidf.max_features"
+            f"the solver may use {memory / 1e6:,.0f} MB but its largest chunk needs {most / 1e6:,.0f} MB; allow more "
+            "memory, or lower tree.leaf_size or tfidf.max_features"
         )
+    return jobs
 
 
 def _drained(groups: list[Group], name: str, kind: type) -> np.ndarray:
@@ -178,23 +171,18 @@ def mask_of(
     config: LinearConfig,
     search: SearchConfig,
     threads: int,
-) -> sp.csc_matrix | None:
+) -> Columns | None:
     """Return the mask (rows, parents) of the rows that train the children of each parent (eqs. 7–8)."""
     if level == 0:
         return None
-    lifted = tree.lift(Y, level - 1)
-    if not _predicts(tree, level, config):
-        return by_column(lifted)
+    if not uses_predictions(tree, level, config):
+        return mask_columns(tree, Y, level - 1, None)
     matcher = LinearTree.pack(levels, tree, rows.n_features, search, threads=threads)
-    beam = matcher.topk(rows, config.negatives_beam, threads=threads)
-    predicted = beam.to_csr(tree.sizes[level - 1])
-    predicted.data[:] = 1.0  # a score may be zero, or cancel a one in the sum below
-    if config.negatives == "man":
-        return by_column(predicted)
-    return by_column(lifted + predicted)
+    predicted = matcher.topk(rows, config.negatives_beam, threads=threads).labels
+    return mask_columns(tree, Y, level - 1, predicted, has_true=config.negatives != "man")
 
 
-def _predicts(tree: LabelTree, level: int, config: LinearConfig) -> bool:
+def uses_predictions(tree: LabelTree, level: int, config: LinearConfig) -> bool:
     """Return whether the mask of a level contains predictions of the level above."""
     is_selected = config.negatives_at == "all" or level == tree.n_levels - 1
     return level > 0 and is_selected and "man" in config.negatives

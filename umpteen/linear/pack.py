@@ -12,6 +12,7 @@ from umpteen.data.sparse import pointers
 from umpteen.engine import Pool, run
 from umpteen.errors import BadConfig
 from umpteen.kernels import LANES, lazy
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree
 
 WHOLE_BELOW = 256  # levels of up to this many nodes, which fit in a byte, have the layout whole
@@ -35,25 +36,48 @@ class Level:
 def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int) -> dict[str, np.ndarray]:
     """Return the arguments of ``kernels.score`` for all levels of a tree."""
     coder = Coder.of([level.values for level in levels], weights)
-    parts: list[_Packed] = run(
-        lambda i: _pack_level(levels[i], tree, i, n_features, coder), len(levels), threads=threads
+    parts: list[Packed] = run(lambda i: pack_level(levels[i], tree, i, n_features, coder), len(levels), threads=threads)
+    return join_packed(parts, [level.bias for level in levels], tree, coder)
+
+
+def join_packed(
+    parts: list[Packed], biases: list[np.ndarray], tree: LabelTree, coder: Coder, allocate: Allocate = in_memory
+) -> dict[str, np.ndarray]:
+    """Put the packed levels of a tree together."""
+    n, in_runs = len(parts), [part for part in parts if part.is_in_runs]
+    n_weights, n_runs = (
+        pointers([len(getattr(part, name)) for part in some])
+        for name, some in (("codes", parts), ("run_chunk", in_runs))
     )
-    ptrs = [part.ptr + first for part, first in zip(parts, pointers([len(part.codes) for part in parts]), strict=False)]
-    in_runs = [part for part in parts if part.run_ptr is not None]
-    n_runs = pointers([len(part.run_chunk) for part in in_runs])
-    run_ptrs = [part.run_ptr + first for part, first in zip(in_runs, n_runs, strict=False)]
-    return {
-        "meta": describe_levels(tree, np.array([part.run_ptr is None for part in parts])),
-        "children": np.concatenate(tree.starts[: len(levels)]).astype(np.int32),
-        "bias": np.concatenate([level.bias for level in levels]).astype(np.float32),
-        "ptr": _narrow(np.stack(ptrs), signed=True),
-        "run_ptr": _narrow(np.stack(run_ptrs), signed=True) if run_ptrs else np.zeros((1, 1), np.int32),
-        "run_chunk": _join([part.run_chunk for part in parts]),
-        "run_last": _join([part.run_last for part in parts]),
-        "local": _join([part.local for part in parts]),
-        "codes": np.concatenate([part.codes for part in parts]),
-        "table": coder.table,
-    }
+    pieces = {
+        "meta": [describe_levels(tree, np.array([not part.is_in_runs for part in parts]))],
+        "children": [start.astype(np.int32, copy=False) for start in tree.starts[:n]],
+        "bias": [bias.astype(np.float32, copy=False) for bias in biases],
+        "ptr": _shifted([part.ptr for part in parts], n_weights),
+        "run_ptr": _shifted([part.run_ptr for part in in_runs], n_runs) or [np.zeros((1, 1), np.int32)],
+        "table": [coder.table],
+    } | {name: [getattr(part, name) for part in parts] for name in ("run_chunk", "run_last", "local", "codes")}
+    arrays = allocate({name: _joined(some) for name, some in pieces.items()})
+    for name, some in pieces.items():
+        at = 0
+        for piece in some:
+            arrays[name][at : at + len(piece)] = piece
+            at += len(piece)
+    return arrays
+
+
+def _shifted(ptrs: list[np.ndarray], firsts: np.ndarray) -> list[np.ndarray]:
+    """Return the pointers of each level, shifted by where it begins, as rows of a table of the smallest type."""
+    if not ptrs:
+        return []
+    kind = _kind_for(int(firsts[-1]), signed=True)
+    return [(ptr + first).astype(kind)[None] for ptr, first in zip(ptrs, firsts, strict=False)]
+
+
+def _joined(pieces: list[np.ndarray]) -> tuple[np.dtype, tuple[int, ...]]:
+    """Return type and shape of arrays that are put together, in the widest of their types."""
+    kind = max((piece.dtype for piece in pieces), key=lambda dtype: dtype.itemsize)
+    return kind, (sum(len(piece) for piece in pieces), *pieces[0].shape[1:])
 
 
 def describe_levels(tree: LabelTree, whole: np.ndarray) -> np.ndarray:
@@ -71,25 +95,61 @@ def describe_levels(tree: LabelTree, whole: np.ndarray) -> np.ndarray:
     return meta
 
 
-class _Packed(NamedTuple):
-    """One level by feature; ``run_ptr`` is None for the layout whole."""
+class Packed(NamedTuple):
+    """One level by feature; without runs, ``run_ptr`` is empty."""
 
     ptr: np.ndarray
     local: np.ndarray
     codes: np.ndarray
-    run_ptr: np.ndarray | None
+    run_ptr: np.ndarray
     run_chunk: np.ndarray
     run_last: np.ndarray
 
+    @property
+    def is_in_runs(self) -> bool:
+        """Whether weights are in runs of siblings; if not, a node is its number in the level."""
+        return len(self.run_ptr) > 0
 
-def _pack_level(level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder) -> _Packed:
-    """Sort the weights of a level by feature and, if it has many nodes, into runs."""
-    starts, none = tree.starts[number], np.empty(0, np.int32)
-    ptr, nodes, codes = lazy.layout.sort_by_feature(level.features, level.nodes, coder.encode(level.values), n_features)
-    if len(starts) == 2 or starts[-1] <= WHOLE_BELOW:
-        return _Packed(ptr, _narrow(nodes), codes, None, _narrow(none), _narrow(none))
-    run_ptr, chunk, last, local = _split_runs(ptr, nodes, tree, number)
-    return _Packed(ptr, local, codes, run_ptr, chunk, last)
+
+def pack_level(
+    level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder, sort: Allocate = in_memory,
+    allocate: Allocate = in_memory,
+) -> Packed:  # fmt: skip
+    """Sort the weights of a level by feature and, if it has many nodes, into runs.
+
+    ``sort`` allocates what is needed only here, ``allocate`` the result.
+    """
+    n, ptr = len(level.features), np.zeros(n_features + 1, np.int64)
+    kept = sort({"codes": (coder.kind, (n,)), "nodes": (np.int32, (n,)), "sorted": (coder.kind, (n,))})
+    coder.encode(level.values, kept["codes"])
+    lazy.layout.sort_by_feature(level.features, level.nodes, kept["codes"], ptr, kept["nodes"], kept["sorted"])
+    return _by_runs(ptr, kept["nodes"], kept["sorted"], tree, number, allocate)
+
+
+def _by_runs(
+    ptr: np.ndarray, nodes: np.ndarray, codes: np.ndarray, tree: LabelTree, number: int, allocate: Allocate
+) -> Packed:
+    """Return sorted weights in the layout of their level."""
+    starts, n = tree.starts[number], len(nodes)
+    is_whole = len(starts) == 2 or starts[-1] <= WHOLE_BELOW
+    run_ptr = np.empty(0 if is_whole else len(ptr), np.int64)
+    of_nodes = _kind_for(int(starts[-1]) - 1) if is_whole else _kind_for(tree.most_children[number] - 1)
+    of_chunks, empty = _kind_for(0 if is_whole else len(starts) - 2), np.empty(0, of_nodes)
+    runs = (tree.parents[number], starts, run_ptr)
+    n_runs = 0 if is_whole else lazy.layout.split_runs(ptr, nodes, *runs, np.empty(0, of_chunks), empty, empty)
+    of_lasts = np.uint8 if is_whole else of_nodes
+    arrays = allocate({
+        "ptr": (np.int64, ptr.shape), "local": (of_nodes, (n,)), "codes": (codes.dtype, (n,)),
+        "run_ptr": (np.int64, run_ptr.shape), "run_chunk": (of_chunks, (n_runs,)), "run_last": (of_lasts, (n_runs,)),
+    })  # fmt: skip
+    arrays["ptr"][:], arrays["codes"][:] = ptr, codes
+    if is_whole:
+        arrays["local"][:] = nodes
+    elif n_runs:
+        found = (arrays["run_chunk"], arrays["run_last"], arrays["local"])
+        lazy.layout.split_runs(ptr, nodes, *runs, *found)
+    arrays["run_ptr"][:] = run_ptr
+    return Packed(**{name: arrays[name] for name in Packed._fields})
 
 
 def _split_runs(
@@ -127,22 +187,36 @@ class Coder:
             return cls(weights, np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
         if weights != "int8":
             raise BadConfig(f"weights must be float32, float16 or int8, but is {weights!r}")
-        high = max((float(max(part.max(), -part.min())) for part in parts if len(part)), default=1.0) or 1.0
-        smallest = min((float(np.abs(part).min()) for part in parts if len(part)), default=high)
+        ranges = [_magnitudes(part) for part in parts if len(part)]
+        high = max((high for _, high in ranges), default=1.0) or 1.0
+        smallest = min((low for low, _ in ranges), default=high)
         low = max(smallest, high / _INT8_RANGE)
         step = max(float(np.log(high / low)) / 127, 1e-9)
         magnitudes = low * np.exp(np.arange(128) * step)
         return cls(weights, np.concatenate([magnitudes, -magnitudes]).astype(np.float32), low, step)
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return one code per weight."""
+    @property
+    def kind(self) -> type:
+        """Type of a code."""
+        return {"float32": np.float32, "float16": np.uint16, "int8": np.uint8}[self.weights]
+
+    def encode(self, values: np.ndarray, codes: np.ndarray) -> None:
+        """Write one code per weight."""
         if self.weights == "float32":
-            return np.ascontiguousarray(values, np.float32)
-        if self.weights == "float16":
-            return values.astype(np.float16).view(np.uint16)
-        codes = np.empty(len(values), np.uint8)
-        lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
-        return codes
+            codes[:] = values
+        elif self.weights == "float16":
+            codes[:] = values.astype(np.float16).view(np.uint16)
+        else:
+            lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
+
+
+def _magnitudes(values: np.ndarray, block: int = 1 << 22) -> tuple[float, float]:
+    """Return the smallest and the largest magnitude of values, without a copy of all of them."""
+    low, high = np.inf, 0.0
+    for first in range(0, len(values), block):
+        sizes = np.abs(values[first : first + block])
+        low, high = min(low, float(sizes.min())), max(high, float(sizes.max()))
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -183,17 +257,6 @@ class Chunks:
         most = int(n_features.max(initial=0))
         scratch = Pool(lambda: np.zeros((most, LANES), np.float32))
         return cls(feature_ptr, features, entry_at[groups], cells, sorted_codes, scratch)
-
-
-def _join(parts: list[np.ndarray]) -> np.ndarray:
-    """Concatenate arrays in the widest of their types."""
-    kind = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
-    return np.concatenate([part.astype(kind, copy=False) for part in parts])
-
-
-def _narrow(array: np.ndarray, *, signed: bool = False) -> np.ndarray:
-    """Convert to the smallest of the types that kernels are compiled for."""
-    return array.astype(_kind_for(int(array.max(initial=0)), signed=signed))
 
 
 def _kind_for(top: int, *, signed: bool = False) -> type:

@@ -44,7 +44,7 @@ class TreeSize(NamedTuple):
             large, most = kept * positives, min(data.n_features, mean * data.per_row)
             n_weights += n_nodes * (large * most / max(large + threshold * most, 1e-9) + n_dense)
             n_visits += data.n_rows * visited * n_groups
-        return cls(min(held, config.linear.memory_gb * 1e9 or held), n_weights, n_visits)
+        return cls(held, n_weights, n_visits)
 
     def training_bytes(self, n_trees: int) -> float:
         """Return the peak of training so many trees one after the other, beside the rows."""

@@ -15,18 +15,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen import store
-from umpteen.config import ModelConfig, difference, update
+from umpteen import __version__, store
+from umpteen.config import ModelConfig, difference, to_dict, update
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.stored_texts import StoredTexts, digest_of
+from umpteen.data.stored_tfidf import StoredTfidf
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
-from umpteen.engine import Callback, History, Progress, Record, check_callbacks, n_threads, silent
+from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
+from umpteen.linear.stored import load_rows
 from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
@@ -37,9 +40,10 @@ from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, exp
 from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import Training, begin_run
+from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run
 from umpteen.models.sklearn import Contract
 from umpteen.shortlist import TopK, check_count, check_k
+from umpteen.store import Run, fingerprint
 from umpteen.tree import LabelTree, check_given
 from umpteen.tree.trace import Kept
 
@@ -109,6 +113,8 @@ class Model(Contract, Predictor):
         progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
         callbacks: Iterable[Callback] = (),
+        memory: str | int | None = None,
+        engine: str | Engine | None = None,
     ) -> Self:
         """Train.
 
@@ -134,12 +140,17 @@ class Model(Contract, Predictor):
             steps, precisions on held-out texts after every epoch, nodes and seconds of every level of linear
             classifiers. ``history_`` has all records afterwards. After an interruption, callbacks get the records of
             what was finished before again.
+        memory
+            A bound of the resident memory, such as ``"8GB"``: rows, targets and weights are then in files of the
+            checkpoint, or of a temporary folder. The model is the same.
+        engine
+            What runs the tasks of the linear classifiers: ``"local"`` (this process), ``"processes"``, or an engine.
         """
         calls = check_callbacks(callbacks)
-        run = None if checkpoint is None else begin_run([self.config], checkpoint)
+        run = begin_run([self.config], checkpoint, memory, engine)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
-        X = readable(X)
+        X = in_file(readable(X), run)
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
         self._learn(*kept, targets, tree, progress, run, calls)
         if held_out is not None and held_out[1].nnz:
@@ -178,6 +189,10 @@ class Model(Contract, Predictor):
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
     ) -> tuple[Rows, Tfidf | None, folder.Neural | None, Any]:
         """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
+        if isinstance(X, StoredTexts) and checkpoint is not None:
+            check_trainable(X, matrix)
+            tfidf, rows = fit_stored(X, config, progress, checkpoint)
+            return rows, tfidf, None, config
         tfidf, features = fit_tfidf(X, matrix, config, progress)
         return Rows.of(features), tfidf, None, config
 
@@ -449,15 +464,32 @@ def split(
     """Split inputs and labels into those to train on, and those held out, if any."""
     if not n_held_out:
         return (X, matrix), None
-    rows = list(X) if is_texts(X) else as_csr(X)
+    rows = X if isinstance(X, StoredTexts) else list(X) if is_texts(X) else as_csr(X)
     check_rows_match(rows, matrix)
     order = np.random.default_rng((seed, _CALIBRATION_SEED)).permutation(matrix.shape[0])
     held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
 
     def take(some: np.ndarray) -> tuple[Any, sp.csr_matrix]:
-        return [rows[i] for i in some] if isinstance(rows, list) else rows[some], matrix[some]
+        return [rows[i] for i in some] if isinstance(rows, Sequence) else rows[some], matrix[some]
 
+    if isinstance(rows, StoredTexts):
+        return (rows.take(kept), matrix[kept]), take(held_out)
     return take(kept), take(held_out)
+
+
+def in_file(X: Any, run: Run | None) -> Any:
+    """Write texts to a file if a training has little memory, or other processes are to read them."""
+    if run is None or not run.in_files or isinstance(X, StoredTexts) or not is_texts(X):
+        return X
+    return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)
+
+
+def fit_stored(texts: StoredTexts, config: ModelConfig, progress: Progress, run: Run) -> tuple[Tfidf, Rows]:
+    """Turn texts in a file into rows in a file."""
+    stages = run.part(FEATURES, fingerprint(__version__, to_dict(config.tfidf), texts.digest()))
+    threads = n_threads(config.threads)
+    tfidf = StoredTfidf(stages, texts, config.tfidf, run.engine, run.memory, threads, progress).fit_transform()
+    return tfidf, load_rows(stages.place)
 
 
 def fit_tfidf(

@@ -18,7 +18,7 @@ from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.folder import SavedEncoder
 from umpteen.models.fusion import USUAL, Weights
-from umpteen.models.ranker import FINETUNING, tree_arrays
+from umpteen.models.ranker import FINETUNING
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 
@@ -140,7 +140,7 @@ class EncodedModel(Model):
                 settings[noun] = {name: value for name, value in settings[noun].items() if name not in names}
         settings["encoder"]["pooling"] = encoder.config.pooling  # that of the files, if it is auto
         parts = (part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data))
-        given = () if tree is None else tree_arrays(tree).values()
+        given = () if tree is None else tree.arrays().values()
         # The weights, not the encoder's name: other files may have the same name later.
         weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())
         key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)

@@ -136,7 +136,7 @@ class Ensemble(Predictor):
         """
         calls = check_callbacks(callbacks)
         untrained = self._untrained()
-        run = None if checkpoint is None else begin_run([model.config for model in untrained], checkpoint)
+        run = begin_run([model.config for model in untrained], checkpoint)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         _check_labels(self.models, targets.labels, "Y")

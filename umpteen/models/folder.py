@@ -29,7 +29,6 @@ from umpteen.errors import BadConfig, BadInput, BadModelFile, MissingExtra, near
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.check import check_dense, check_packed
 from umpteen.models.examples import Examples
-from umpteen.models.ranker import tree_arrays, tree_from
 from umpteen.thresholds import LabelThresholds
 from umpteen.tree import LabelTree
 
@@ -306,7 +305,7 @@ def encoders() -> Any:
 
 def contents(parts: Parts) -> dict[str, Any]:
     """Return the files of a model in the form that ``store.write`` takes."""
-    arrays = {f"tree-{i}": {**head.arrays, **tree_arrays(head.tree)} for i, head in enumerate(parts.heads)}
+    arrays = {f"tree-{i}": {**head.arrays, **head.tree.arrays()} for i, head in enumerate(parts.heads)}
     if parts.tfidf is not None:
         arrays["tfidf"] = parts.tfidf.arrays()
     labels, extra = parts.targets.labels, {}
@@ -327,7 +326,7 @@ def contents(parts: Parts) -> dict[str, Any]:
         if parts.neural.head is not None:
             arrays["head"] = parts.neural.head.arrays()
         if parts.neural.net is not None:
-            arrays["net"] = {**parts.neural.net.arrays, **tree_arrays(parts.neural.net.tree)}
+            arrays["net"] = {**parts.neural.net.arrays, **parts.neural.net.tree.arrays()}
     settings = to_dict(parts.config)
     del settings["threads"]  # a property of the machine, not of the model
     settings.get("encoder", {}).pop("backend", None)  # so is this
@@ -535,10 +534,10 @@ def _network(stored: store.Stored, config: NeuralConfig, n_labels: int, n_featur
     if config.network.reads != "features":
         encoder = _encoder(stored, config)
     arrays = stored.arrays("net")
-    tree = tree_from(arrays)
+    tree = LabelTree.from_arrays(arrays)
     if tree.n_labels != n_labels:
         raise BadInput(f"its network scores {tree.n_labels} labels, not {n_labels}")
-    weights = {name: array for name, array in arrays.items() if name not in tree_arrays(tree)}
+    weights = {name: array for name, array in arrays.items() if name not in tree.arrays()}
     if stored.config["meta"].get("arrays") == 1:
         weights = {array_from_format_1(name): array for name, array in weights.items()}
     if config.network.reads == "features" and weights["reader.weight"].shape != (n_features, config.network.hidden):
@@ -553,7 +552,7 @@ def head_post(config: NeuralConfig) -> str:
 
 def _head(arrays: Mapping[str, np.ndarray], n_features: int, config: ModelConfig) -> LinearTree:
     weights = {name: arrays[name] for name in LinearTree.KERNEL}
-    return LinearTree(weights, tree_from(arrays), n_features, config.search)
+    return LinearTree(weights, LabelTree.from_arrays(arrays), n_features, config.search)
 
 
 def _labels(stored: store.Stored, n_labels: int) -> Labels:

@@ -1,16 +1,16 @@
-"""Train the trees of a ranker one after the other, keeping finished stages on disk if asked; and what recipes share.
+"""Train the trees of a ranker one after the other, in memory or with arrays in files; and what recipes share.
 
-The stages of a tree are the tree itself and each of its levels. They lie in a folder of their own under the
-checkpoint and carry a key of everything they depend on, so the stages of other data or settings are ignored.
-Knows the order of the work, not how a level is trained.
+With a checkpoint, arrays are in files (``linear.stored``), under a key of everything they depend on, so that those of
+other data or settings are ignored. Knows the order of the work, not how a level is trained.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,14 +18,18 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
-from umpteen.engine import Callback, Progress, ignore, n_threads, silent, with_prefix
+from umpteen.engine import Callback, Engine, Memory, Progress, ignore, n_threads, silent, with_prefix
+from umpteen.engine.select import make_engine
 from umpteen.linear import LinearTree, settle, train
+from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
-from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
+from umpteen.store.mapped import resident_limit
+from umpteen.tree import LabelTree, both, build, network_levels, pifa, pifa_dense, shape
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
+TEXTS, FEATURES = "texts", "features"  # folders of texts and their tf-idf rows, if these are in files
 FINETUNING = "finetuning"  # folder of the stages of an encoder
-_TREE = "tree-{}"  # folder of a tree's stages
+TREES = "trees"  # folder of the stages of the trees of a ranker
 _ELSEWHERE = ("threads", "encoder", "network", "training")  # settings that the trees of a ranker do not read
 
 
@@ -44,28 +48,55 @@ class Training:
 
     def heads(self) -> tuple[list[LinearTree], LinearConfig]:
         """Train every tree; return them, and the settings with all choices that were left to the data."""
+        train_one = self._in_memory if self.checkpoint is None else self._in_files(self.checkpoint)
         linear, heads = self.config.linear, []
         for number in range(self.config.trees):
-            head, linear = self._head(number, linear)
+            head, linear = train_one(number, linear)
             heads.append(head)
         return heads, linear
 
-    def _head(self, number: int, linear: LinearConfig) -> tuple[LinearTree, LinearConfig]:
+    def _in_memory(self, number: int, linear: LinearConfig) -> tuple[LinearTree, LinearConfig]:
         config, rows, threads = self.config, self.rows, n_threads(self.config.threads)
-        seed = config.seed + _SEED_STEP * number
-        stages, progress = self._stages(number), self._named(number)
-        tree = self.given if self.given is not None else kept_tree(stages, lambda: self._build(seed, progress))
+        seed, progress = self._seed(number), self._named(number)
+        tree = self.given if self.given is not None else self._build(seed, progress)
         linear = settle(rows, self.targets, tree, linear, config.search, seed=seed, threads=threads)
         levels = train(
             rows, self.targets, tree, linear, config.search,
-            seed=seed, threads=threads, progress=progress, checkpoint=stages, record=self._recorded(number),
+            seed=seed, threads=threads, progress=progress, record=self._recorded(number),
         )  # fmt: skip
         weights = config.store.weights
         return LinearTree.pack(levels, tree, rows.n_features, config.search, weights=weights, threads=threads), linear
 
+    def _in_files(self, run: Run) -> Callable[[int, LinearConfig], tuple[LinearTree, LinearConfig]]:
+        """Return what trains one tree with arrays in files, which are kept until the model is saved."""
+        stages, config = run.part(TREES, self.key), self.config
+        store = Store(stages, place_rows(stages, self.rows), run.engine, run.memory, n_threads(config.threads))
+        save_matrix(stages, TARGETS, self.targets)
+        if self.given is None and not self._by_rows and not stages.has(VECTORS):
+            save_matrix(stages, VECTORS, label_vectors(self.rows, self.targets, config, self.name_vectors))
+
+        def train_one(number: int, linear: LinearConfig) -> tuple[LinearTree, LinearConfig]:
+            own = replace(store, progress=self._named(number), record=self._recorded(number))
+            work = StoredTree(own, f"tree-{number}", config.search, self._seed(number))
+            with resident_limit(run.memory.maps):
+                tree = work.tree(config.tree, self.given)
+                linear = work.settle(tree, linear)
+                return work.pack(tree, work.train(tree, linear), config.store.weights), linear
+
+        return train_one
+
+    def _seed(self, number: int) -> int:
+        return self.config.seed + _SEED_STEP * number
+
+    @property
+    def _by_rows(self) -> bool:
+        """Whether label vectors are sums of sparse rows, or there are none."""
+        is_flat = not shape(self.targets.shape[1], self.config.tree)
+        return is_flat or (self.config.tree.vectors == "pifa" and not self.rows.n_dense)
+
     def _build(self, seed: int, progress: Progress) -> LabelTree:
         config, n_labels = self.config.tree, self.targets.shape[1]
-        if config.kind == "none" or (config.kind == "auto" and n_labels <= FEW_LABELS):
+        if not shape(n_labels, config):
             return LabelTree.flat(n_labels)
         vectors = label_vectors(self.rows, self.targets, self.config, self.name_vectors)
         return build(vectors, config, seed=seed, threads=n_threads(self.config.threads), progress=progress)
@@ -77,11 +108,6 @@ class Training:
 
     def _recorded(self, number: int) -> Callback:
         return self.record if self.config.trees == 1 else with_prefix(self.record, f"tree {number + 1}: ")
-
-    def _stages(self, number: int) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        return self.checkpoint.part(_TREE.format(number), self.key)
 
     @cached_property
     def key(self) -> str:
@@ -95,7 +121,7 @@ class Training:
         parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.data)]
         parts += [*self.rows.triplet, self.rows.dense]
         shapes = [self.rows.n_sparse, *(list(matrix.shape) for matrix in matrices)]
-        tree = {} if self.given is None else tree_arrays(self.given)
+        tree = {} if self.given is None else self.given.arrays()
         return fingerprint(__version__, settings, shapes, list(tree), *parts, *tree.values())
 
 
@@ -130,14 +156,31 @@ def check_places(
 
 def _parts(config: ModelConfig) -> list[str]:
     """Return the folders of the stages of a training."""
-    trees = [_TREE.format(number) for number in range(config.trees)]
-    return [*trees, FINETUNING] if isinstance(config, NeuralConfig) else trees
+    return [TEXTS, FEATURES, TREES, *([FINETUNING] if isinstance(config, NeuralConfig) else [])]
 
 
-def begin_run(configs: Iterable[ModelConfig], checkpoint: str | os.PathLike[str]) -> Run:
-    """Return the checkpoint of a training of one or several models, in a folder that can take its stages."""
-    check_places(configs, checkpoint)
-    return Run(checkpoint)
+def begin_run(
+    configs: Sequence[ModelConfig],
+    checkpoint: str | os.PathLike[str] | None,
+    memory: Any = None,
+    engine: str | Engine | None = None,
+) -> Run | None:
+    """Return the checkpoint of a training of one or several models, in a folder that can take its stages.
+
+    It is None if all arrays are to be in memory. Bounded memory and engines need files: without a folder, these are in
+    a temporary one.
+    """
+    bound = Memory.of(memory)
+    in_files = bool(bound.total) or engine is not None
+    if checkpoint is not None:
+        check_places(configs, checkpoint)
+    elif not in_files:
+        return None
+    threads = max((n_threads(config.threads) for config in configs), default=1)
+    made = (
+        engine if not (engine is None or isinstance(engine, str)) else make_engine(engine or "local", threads=threads)
+    )
+    return Run(checkpoint, made, bound, in_files=bool(bound.total) or engine is not None)
 
 
 def label_vectors(
@@ -161,19 +204,8 @@ def clustered(vectors: sp.csr_matrix, sizes: Sequence[int], config: ModelConfig,
 def kept_tree(stages: Checkpoint | None, make: Callable[[], LabelTree]) -> LabelTree:
     """Return the tree that a checkpoint has; where it has none, make it and keep it there."""
     if stages is not None and stages.has("tree"):
-        return tree_from(stages.load("tree", mmap=False))
+        return LabelTree.from_arrays(stages.load("tree", mmap=False))
     tree = make()
     if stages is not None:
-        stages.save("tree", tree_arrays(tree))
+        stages.save("tree", tree.arrays())
     return tree
-
-
-def tree_arrays(tree: LabelTree) -> dict[str, np.ndarray]:
-    """Return a tree as arrays to be stored."""
-    return {"order": tree.order, **{f"starts-{level}": start for level, start in enumerate(tree.starts)}}
-
-
-def tree_from(arrays: Mapping[str, np.ndarray]) -> LabelTree:
-    """Undo ``tree_arrays``; other arrays are left alone."""
-    n_levels = sum(name.startswith("starts-") for name in arrays)
-    return LabelTree(arrays["order"], tuple(arrays[f"starts-{level}"] for level in range(n_levels)))

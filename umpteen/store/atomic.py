@@ -73,6 +73,14 @@ def atomic_write(
             os.unlink(temporary)
 
 
+def replace(temporary: Path, path: Path) -> None:
+    """Flush a complete temporary file to disk and give it its name."""
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk, where the system can."""
     with suppress(OSError):

@@ -14,23 +14,40 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import shutil
+import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile, mkdtemp
 from typing import Any
 
 import numpy as np
 
+from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.atomic import explained, locked
+from umpteen.store.atomic import explained, locked, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
 from umpteen.store.names import is_plain, open_inside, remove_inside
-from umpteen.store.tensors import ARRAYS, Tensors, contents, decode, raw_bytes, save_tensors
+from umpteen.store.tensors import (
+    ARRAYS,
+    Allocate,
+    Layout,
+    Tensors,
+    allocate,
+    allocate_in,
+    contents,
+    decode,
+    raw_bytes,
+    save_tensors,
+)
 
 _STAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _JOURNAL = ".umpteen-stages-{}"
 _MADE = ".umpteen-made"
 _MANY_TRIES = 100
+NO_BOUND = Memory(0)
+_MOST_ATTEMPTS = 8  # of processes at writing one stage
 
 
 class Checkpoint:
@@ -59,6 +76,11 @@ class Checkpoint:
         self._mark = fingerprint(key)[:16]
         self._token = secrets.token_hex(8)
 
+    @property
+    def place(self) -> dict[str, str]:
+        """Arguments of the same checkpoint in another process."""
+        return {"folder": str(self.folder.absolute()), "key": self.key}
+
     def has(self, stage: str) -> bool:
         """Return whether the stage was saved under this key and can be read."""
         try:
@@ -68,11 +90,15 @@ class Checkpoint:
         return True
 
     def load(self, stage: str, *, mmap: bool = True) -> Tensors:
-        """Return the arrays of a stage, memory-mapped (read-only) or in memory."""
+        """Return the arrays of a stage, memory-mapped or in memory.
+
+        Mapped arrays are writable, which does not change the file: kernels of a training would be compiled a second
+        time for read-only arrays.
+        """
         path = self.folder / self._file(stage)
         try:
             with open_inside(self.folder, path.name) as file:
-                arrays, metadata = decode(contents(file, mmap=mmap), path)
+                arrays, metadata = decode(contents(file, mmap=mmap, writable=True), path)
         except (FileNotFoundError, NotADirectoryError):
             raise BadModelFile(f"'{self.folder}' has no stage '{stage}'; run that stage first") from None
         except OSError as error:
@@ -91,6 +117,65 @@ class Checkpoint:
             journal.sweep()
             journal.add([temporary, name])
             save_tensors(path, arrays, {"key": self.key}, self.folder / temporary)
+
+    @contextmanager
+    def writing(self, stage: str) -> Iterator[Allocate]:
+        """Yield a function that allocates the arrays of a stage in its file; they are saved when the block ends.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     checkpoint = Checkpoint(folder)
+        ...     with checkpoint.writing("rows") as allocate:
+        ...         allocate({"data": (np.float32, (2,))})["data"][:] = 1.0
+        ...     checkpoint.load("rows")["data"].tolist()
+        [1.0, 1.0]
+        """
+        name, temporary = self._file(stage), self.folder / temporary_for("", self._token)
+        with explained(self.folder / name):
+            with self._made():
+                self._journal.sweep()
+                self._journal.add([temporary.name, name])
+            try:
+                yield lambda layout: allocate(temporary, layout, {"key": self.key})
+                replace(temporary, self.folder / name)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary)
+
+    def scratch(self, layout: Layout) -> Tensors:
+        """Allocate arrays in a file of the folder that has no name, and ends with the process or with the arrays."""
+        with explained(self.folder), self._made(), TemporaryFile(dir=self.folder) as file:
+            return allocate_in(file, layout)
+
+    def reserve(self, stages: Sequence[str]) -> list[str]:
+        """Prepare for stages that other processes will :meth:`write`; return a token for each.
+
+        The journal then lists all their files, so that other processes need not change it, and those of processes that
+        were killed before are removed.
+        """
+        tokens = [secrets.token_hex(8) for _ in stages]
+        with explained(self.folder), self._made():
+            self._journal.sweep()
+            names = [self._file(stage) for stage in stages]
+            self._journal.add([*names, *(temporary for token in tokens for temporary in _attempts(token))])
+        return tokens
+
+    def write(self, stage: str, arrays: dict[str, np.ndarray], token: str) -> None:
+        """Save a stage that was reserved, atomically; several processes may do it at the same time."""
+        path = self.folder / self._file(stage)
+        for temporary in _attempts(token):
+            with suppress(FileExistsError):  # of an attempt that was killed, or goes on somewhere
+                save_tensors(path, arrays, {"key": self.key}, self.folder / temporary)
+                return
+        raise BadInput(f"'{path}' was not written by any of {_MOST_ATTEMPTS} processes that tried to; run it again")
+
+    def sweep(self) -> None:
+        """Remove temporary files of processes that were killed."""
+        with locked(self.folder) as is_held:
+            if is_held:
+                self._journal.sweep()
 
     def drop(self, stage: str) -> None:
         """Remove a stage, if it exists."""
@@ -135,16 +220,30 @@ class Checkpoint:
 
 
 class Run:
-    """The checkpoints of one training run, one for each of its parts.
+    """The checkpoints of one training run, one for each of its parts, and what runs its tasks.
 
     Parameters
     ----------
-    folder : parent of the folders of the parts.
+    folder : parent of the folders of the parts; by default a temporary folder, which :meth:`clear` removes.
+    engine : runs the tasks; by default this process.
+    memory : bound of the resident memory.
+    in_files : whether texts and their features are in files, too.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).absolute()  # the working directory may change
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        engine: Engine | None = None,
+        memory: Memory = NO_BOUND,
+        *,
+        in_files: bool = False,
+    ) -> None:
+        self._temporary = mkdtemp(prefix="umpteen-") if folder is None else None
+        self.folder = Path(folder or self._temporary or "").absolute()  # the working directory may change
+        self.engine, self.memory, self.in_files = engine or LocalEngine(), memory, in_files
         self._parts: list[Checkpoint] = []
+        if self._temporary:
+            self._end = weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
 
     def part(self, name: str, key: str) -> Checkpoint:
         """Return the checkpoint of a part; the key is a fingerprint of everything it depends on."""
@@ -157,9 +256,12 @@ class Run:
         return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
 
     def clear(self) -> None:
-        """Remove the stages of this run."""
+        """Remove the stages of this run, and end the processes of its engine."""
+        self.engine.close()
         for part in self._parts:
             part.clear()
+        if self._temporary:
+            self._end()
 
 
 def _make(folder: Path, *, parents: bool) -> None:
@@ -184,6 +286,11 @@ def _unmake(folder: Path) -> None:
                 return
             except OSError:  # another run has begun to use it, and needs the mark to remove it
                 (folder / _MADE).touch()
+
+
+def _attempts(token: str) -> list[str]:
+    """Return the temporary names of the processes that try to write a stage, one after the other."""
+    return [temporary_for("", token, number) for number in range(_MOST_ATTEMPTS)]
 
 
 def fingerprint(*parts: Any) -> str:

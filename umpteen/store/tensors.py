@@ -6,7 +6,7 @@ The reader checks the whole header. It maps the file, while the numpy reader of 
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.store.atomic import Buffer, atomic_write
+from umpteen.store.mapped import mapped, reserve
 
 ARRAYS = ".safetensors"
 METADATA = "__metadata__"
@@ -30,6 +31,8 @@ _CODES = {np.dtype(spelling): code for code, spelling in DTYPES.items()}
 _BF16 = "BF16"  # not a numpy type: read as float32, never written
 
 Tensors = dict[str, np.ndarray]
+Layout = Mapping[str, tuple[type, tuple[int, ...]]]  # type and shape of arrays, by name
+Allocate = Callable[[Layout], Tensors]  # makes arrays to be filled, in memory or in a file
 
 
 class _Place(NamedTuple):
@@ -45,20 +48,63 @@ class _Place(NamedTuple):
 def encode(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> list[Buffer]:
     """Return the bytes of a safetensors file in parts; the arrays among them are not copied."""
     arrays = {name: _writable(name, array) for name, array in tensors.items()}
+    order, text, _ = _describe({name: (array.dtype, array.shape) for name, array in arrays.items()}, metadata)
+    return [len(text).to_bytes(8, "little"), text, *(raw_bytes(arrays[name]) for name in order)]
+
+
+def in_memory(layout: Layout) -> Tensors:
+    """Allocate arrays in memory.
+
+    Examples
+    --------
+    >>> in_memory({"rows": (np.int32, (3,))})["rows"].shape
+    (3,)
+    """
+    return {name: np.empty(shape, dtype) for name, (dtype, shape) in layout.items()}
+
+
+def allocate(path: str | os.PathLike[str], layout: Layout, metadata: Mapping[str, str] | None = None) -> Tensors:
+    """Create a safetensors file and return its arrays as writable maps, to be filled; their content is undefined.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     arrays = allocate(f"{folder}/a.safetensors", {"ids": (np.int64, (3,))})
+    ...     arrays["ids"][:] = 7
+    ...     load_tensors(f"{folder}/a.safetensors")["ids"].tolist()
+    [7, 7, 7]
+    """
+    with open(path, "x+b") as file:
+        return allocate_in(file, layout, metadata)
+
+
+def allocate_in(file: Any, layout: Layout, metadata: Mapping[str, str] | None = None) -> Tensors:
+    """Make an empty file that is open a safetensors file, as :func:`allocate` does."""
+    _, text, size = _describe({name: (np.dtype(dtype), shape) for name, (dtype, shape) in layout.items()}, metadata)
+    file.write(len(text).to_bytes(8, "little") + text)
+    file.flush()
+    reserve(file.fileno(), 8 + len(text) + size)
+    return decode(mapped(np.memmap(file, dtype=np.uint8, mode="r+")), str(file.name))[0]
+
+
+def _describe(
+    layout: Mapping[str, tuple[np.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None
+) -> tuple[list[str], bytes, int]:
+    """Return the order of arrays in a file, its header, and the bytes of all arrays."""
     # The format allows no gaps, so the widest types come first: then every array is aligned to its type.
-    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    order = sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     end = 0
     for name in order:
-        array = arrays[name]
-        begin, end = end, end + array.nbytes
-        code = _CODES[array.dtype]
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
+        dtype, shape = layout[name]
+        begin, end = end, end + dtype.itemsize * math.prod(shape)
+        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > MAX_HEADER:
         raise BadInput(f"a file holds {MAX_HEADER} bytes of names, but these take {len(text)}; use more files")
-    return [len(text).to_bytes(8, "little"), text, *(raw_bytes(arrays[name]) for name in order)]
+    return order, text, end
 
 
 def decode(raw: np.ndarray, source: str | os.PathLike[str]) -> tuple[Tensors, dict[str, str]]:
@@ -112,14 +158,17 @@ def load_with_metadata(path: str | os.PathLike[str], *, mmap: bool = True) -> tu
         return decode(contents(file, mmap=mmap), path)
 
 
-def contents(file: BinaryIO, *, mmap: bool) -> np.ndarray:
-    """Return the bytes of an open file, mapped (read-only) or in memory (writable)."""
+def contents(file: BinaryIO, *, mmap: bool, writable: bool = False) -> np.ndarray:
+    """Return the bytes of an open file, mapped (read-only) or in memory (writable).
+
+    With ``writable`` a mapped array can be written to as well, which does not change the file.
+    """
     size = os.fstat(file.fileno()).st_size
     if not mmap:
         return np.fromfile(file, dtype=np.uint8, count=size)
     if size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=np.uint8)
-    return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))  # a plain view: the subclass slows indexing
+    return mapped(np.memmap(file, dtype=np.uint8, mode="c" if writable else "r"))
 
 
 def _writable(name: str, array: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Strategies: `halving` (balanced 2-means, repeated), `kmeans` (balanced k-way), `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -135,22 +135,43 @@ def build(
     n_labels = vectors.shape[0]
     check_given(config, None, n_labels)
     counts = shape(n_labels, config) if counts is None else counts
-    if not counts:
-        return LabelTree.flat(n_labels)
     order = np.arange(n_labels, dtype=np.int32)
-    bounds = np.array([0, n_labels])
-    starts: list[np.ndarray] = []
-    for level, count in enumerate(counts):
-        runner = partial(run, threads=threads, stage=f"tree level {level + 1}", progress=progress)
+    levels = grow(order, vectors, config, counts, seed=seed, threads=threads, progress=progress)
+    return LabelTree(order, starts_of(levels, n_labels))
+
+
+def grow(
+    order: np.ndarray,
+    vectors: sp.csr_matrix,
+    config: TreeConfig,
+    counts: Sequence[int],
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+    first_level: int = 0,
+) -> list[list[np.ndarray]]:
+    """Cluster the labels in ``order``, which is reordered; return the sizes of the children of each node by level.
+
+    A sub-tree that begins at position p of a whole order is the same if it is grown alone with ``seed`` + p.
+    """
+    bounds, levels = np.array([0, len(order)]), []
+    for level, count in enumerate(counts, start=first_level + 1):
+        runner = partial(run, threads=threads, stage=f"tree level {level}", progress=progress)
         if config.kind in ("halving", "auto"):
             parts = _halve_all(order, bounds, count, _Halving(vectors, config, seed), runner)
         else:
             parts = _split_all(order, bounds, count, _splitter(vectors, config, seed), runner)
-        sizes = [part[part > 0] for part in parts]
-        starts.append(pointers([len(s) for s in sizes]).astype(np.int32))
-        bounds = pointers(np.concatenate(sizes))
-    starts.append(bounds.astype(np.int32))
-    return LabelTree(order, tuple(starts))
+        levels.append([part[part > 0] for part in parts])
+        bounds = pointers(np.concatenate(levels[-1]))
+    return levels
+
+
+def starts_of(levels: Sequence[Sequence[np.ndarray]], n_labels: int) -> tuple[np.ndarray, ...]:
+    """Return where the children of each node start, by level, from what ``grow`` returns."""
+    starts = [pointers([len(sizes) for sizes in level]).astype(np.int32) for level in levels]
+    last = np.concatenate(levels[-1]) if levels else [n_labels]
+    return (*starts, pointers(last).astype(np.int32))
 
 
 def _split_all(

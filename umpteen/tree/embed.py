@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import pointers, stored
+from umpteen.data.sparse import pointers, stored, triplet
 from umpteen.engine import run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
@@ -19,9 +19,25 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
     """
     labels = Y.T.tocsr()
     member_ptr, members = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
-    indptr = X.indptr.astype(np.int64)
+    indptr, indices, data = sum_members(triplet(X), X.shape[1], member_ptr, members, keep=keep, threads=threads)
+    return sp.csr_matrix((data, indices, indptr), shape=(Y.shape[1], X.shape[1]))
+
+
+def sum_members(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    n_features: int,
+    member_ptr: np.ndarray,
+    members: np.ndarray,
+    *,
+    keep: int = 0,
+    threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the normalised sums of groups of sparse rows, as the three arrays of a CSR matrix.
+
+    Group g has the rows ``members[member_ptr[g]:member_ptr[g + 1]]``.
+    """
+    indptr, row_indices, row_data = rows
     work = pointers(np.diff(indptr)[members])[member_ptr]
-    n_features = X.shape[1]
     most = np.minimum(np.diff(work), min(keep, n_features) if keep else n_features)
     start = pointers(most)
     indices, data = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
@@ -31,7 +47,7 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
     def task(block: int) -> np.ndarray:
         low, high = cuts[block], cuts[block + 1]
         return lazy.cluster.sum_rows(
-            member_ptr[low : high + 1], members, indptr, X.indices, X.data, keep,
+            member_ptr[low : high + 1], members, indptr, row_indices, row_data, keep,
             np.zeros(n_features, np.float32), start[low : high + 1], indices, data,
         )  # fmt: skip
 
@@ -40,7 +56,7 @@ def pifa(X: sp.csr_matrix, Y: sp.csr_matrix, *, keep: int = 0, threads: int = 1)
     if ptr[-1] != start[-1]:
         source = np.arange(ptr[-1]) + np.repeat(start[:-1] - ptr[:-1], written)
         indices, data = indices[source], data[source]
-    return sp.csr_matrix((data, indices, ptr), shape=(Y.shape[1], n_features))
+    return ptr, indices, data
 
 
 def pifa_dense(E: np.ndarray, Y: sp.csr_matrix) -> sp.csr_matrix:

@@ -6,7 +6,7 @@ one parent are contiguous: a chunk is a slice. At the last level, ``order`` maps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,6 +57,16 @@ class LabelTree:
             n_parents = int(start[-1])
         if not self.starts or n_parents != len(order):
             raise BadInput(f"the last level of the tree has {n_parents} nodes but there are {len(order)} labels")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the tree as arrays to be stored."""
+        return {"order": self.order, **{f"starts-{level}": start for level, start in enumerate(self.starts)}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LabelTree:
+        """Undo ``arrays``; other arrays are ignored."""
+        n_levels = sum(name.startswith("starts-") for name in arrays)
+        return cls(arrays["order"], tuple(arrays[f"starts-{level}"] for level in range(n_levels)))
 
     @classmethod
     def flat(cls, n_labels: int) -> LabelTree:

@@ -1,0 +1,187 @@
+"""Learn tf-idf from texts in a file, and write their rows to a file, in tasks that each read a range of the texts.
+
+kept           numbers of the texts
+counts-0-900   terms of a range of the texts with their counts, by shard
+names-0-900    strings of the terms that are kept, as far as they occur in a range
+tfidf          what was learned
+rows-0-900     tf-idf rows of a range of the texts, which are joined to the stage rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from umpteen.config import TfidfConfig, from_dict, to_dict
+from umpteen.data.stored_texts import StoredTexts
+from umpteen.data.tfidf import Tfidf, stack
+from umpteen.data.vocabulary import (
+    Counted,
+    Splitter,
+    Texts,
+    check_counts,
+    count_range,
+    frequent,
+    join_counts,
+    learned_arrays,
+    name_range,
+)
+from umpteen.engine import Engine, Memory, Progress, silent
+from umpteen.errors import BadInput
+from umpteen.kernels.vocabulary import N_SHARDS
+from umpteen.store import Checkpoint
+from umpteen.store.mapped import resident_limit
+from umpteen.store.parts import Part, join_parts, make_parts, part_task
+from umpteen.store.tensors import Tensors
+
+ROWS, TFIDF, KEPT, TERMS = "rows", "tfidf", "kept", "terms"
+
+_RANGE_BYTES = 24_000_000  # of the texts of one task, at most
+_LEAST_RANGE = 2_000_000
+_MANY_RANGES = 64  # into which texts are divided if ranges are between these
+_MEMORY_PER_BYTE = 25.0  # of a text whose terms are counted
+
+
+def _texts(checkpoint: Checkpoint, place: Mapping[str, str], first: int, last: int, config: TfidfConfig) -> Texts:
+    source = StoredTexts(place, checkpoint.load(KEPT)["rows"][first:last])
+    return Texts.stored(source, config.lowercase)
+
+
+@part_task
+def count(
+    checkpoint: Checkpoint, *, texts: dict[str, str], first: int, last: int, config: dict[str, Any], memory: int,
+    threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the terms of a range of texts with their counts, by shard."""
+    settings = from_dict(TfidfConfig, config)
+    with resident_limit(Memory(memory).maps):
+        source = _texts(checkpoint, texts, first, last, settings)
+        return count_range(source, Splitter.of(settings), threads)
+
+
+@part_task
+def name(
+    checkpoint: Checkpoint, *, texts: dict[str, str], first: int, last: int, config: dict[str, Any], memory: int,
+    threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the strings of the terms of a range of texts."""
+    settings, keys = from_dict(TfidfConfig, config), checkpoint.load(TERMS)["keys"]
+    with resident_limit(Memory(memory).maps):
+        source = _texts(checkpoint, texts, first, last, settings)
+        found = name_range(source, Splitter.of(settings), keys, threads)
+    columns = np.array(sorted(found), np.int64)
+    strings = [found[column] for column in columns.tolist()]
+    ends = np.cumsum([len(string) for string in strings], dtype=np.int64)
+    return {"columns": columns, "ends": ends, "text": np.frombuffer(b"".join(strings), np.uint8)}
+
+
+@part_task
+def weigh(
+    checkpoint: Checkpoint, *, texts: dict[str, str], first: int, last: int, config: dict[str, Any], memory: int,
+    threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the tf-idf rows of a range of texts."""
+    settings = from_dict(TfidfConfig, config)
+    tfidf = Tfidf.from_arrays(settings, checkpoint.load(TFIDF))
+    with resident_limit(Memory(memory).maps):
+        found = tfidf.transform_blocks(_texts(checkpoint, texts, first, last, settings), threads)
+        indptr, indices, data = stack(found)
+    return {"indptr": indptr, "indices": indices, "data": data}
+
+
+@dataclass(frozen=True)
+class StoredTfidf:
+    """tf-idf of texts in a file."""
+
+    checkpoint: Checkpoint
+    texts: StoredTexts
+    config: TfidfConfig
+    engine: Engine
+    memory: Memory
+    threads: int
+    progress: Progress = silent
+
+    def fit_transform(self) -> Tfidf:
+        """Learn the terms and write the rows to the stage ``rows``; what was finished before is not done again."""
+        stages = self.checkpoint
+        if not stages.has(TFIDF):
+            self._learn()
+        tfidf = Tfidf.from_arrays(self.config, stages.load(TFIDF), threads=self.threads)
+        if not stages.has(ROWS):
+            parts = self._make(weigh, ROWS, "weigh terms", self._ranges)
+            extra = {"n_sparse": np.array([tfidf.n_features]), "dense": np.zeros((1, 0), np.float32)}
+            join_parts(stages, ROWS, parts, pointers=["indptr"], extra=extra)
+        return tfidf
+
+    def _learn(self) -> None:
+        stages = self.checkpoint
+        if not stages.has(KEPT):
+            rows = np.arange(len(self.texts)) if self.texts.rows is None else self.texts.rows
+            stages.save(KEPT, {"rows": rows.astype(np.int64)})
+        if not stages.has(TERMS):
+            parts = self._make(count, "counts", "count terms", self._ranges)
+            terms = self._join_counts([stages.load(part) for part in parts])
+            stages.save(TERMS, {"keys": terms.keys, "n_texts": terms.n_texts})
+            for part in parts:
+                stages.drop(part)
+        terms = stages.load(TERMS)
+        names = self._names(len(terms["keys"]))
+        stages.save(TFIDF, learned_arrays(terms["keys"], terms["n_texts"], names, len(self.texts)))
+
+    def _join_counts(self, parts: list[Tensors]) -> Counted:
+        """Add up the counts of all ranges, a shard after the other, and keep the terms that the settings want."""
+        n_texts, n_terms, kept = len(self.texts), 0, Counted.none()
+        check_counts(n_texts, 1, self.config)
+        for shard in range(N_SHARDS):
+            terms = join_counts(parts, shard)
+            n_terms += len(terms.keys)
+            kept = frequent(kept.joined(terms.within(self.config, n_texts)), self.config)
+        check_counts(n_texts, n_terms, self.config)
+        if not len(kept.keys):
+            raise BadInput(self.config.without_terms(n_texts))
+        return kept
+
+    def _names(self, n_terms: int) -> list[bytes]:
+        """Return the strings of all terms; texts are read until all have been found."""
+        names: dict[int, bytes] = {}
+        waiting = self._ranges
+        n_at_once = max(2, 2 * self.engine.n_workers)
+        while len(names) < n_terms and waiting:
+            parts, waiting = self._make(name, "names", "name terms", waiting[:n_at_once]), waiting[n_at_once:]
+            for part in parts:
+                arrays = self.checkpoint.load(part)
+                text, ends = arrays["text"].tobytes(), arrays["ends"].tolist()
+                strings = (text[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
+                names.update(zip(arrays["columns"].tolist(), strings, strict=True))
+                self.checkpoint.drop(part)
+        if len(names) < n_terms:
+            raise BadInput("the texts changed while they were read; run the training again")
+        return [names[column] for column in range(n_terms)]
+
+    @property
+    def _ranges(self) -> list[Part]:
+        """Return ranges of texts of similar length."""
+        ends = np.cumsum(self.texts.lengths, dtype=np.float64)
+        total = float(ends[-1]) if len(ends) else 0.0
+        most = self.memory.shared_by(self.engine.n_workers).part / _MEMORY_PER_BYTE
+        size = min(max(total / _MANY_RANGES, _LEAST_RANGE), _RANGE_BYTES, max(most, _LEAST_RANGE))
+        n_ranges = max(1, round(total / size))
+        cuts = np.unique(np.searchsorted(ends, np.linspace(0, total, n_ranges + 1)[1:-1]))
+        bounds = [0, *cuts.tolist(), len(ends)]
+        return [
+            Part(f"{first}-{last}", {"first": first, "last": last}, max(int(ends[last - 1] - ends[first]), 1))
+            for first, last in pairwise(bounds)
+            if first < last
+        ]
+
+    def _make(self, function: Any, prefix: str, stage: str, ranges: list[Part]) -> list[str]:
+        parts = [Part(f"{prefix}-{part.name}", part.arguments, part.cost) for part in ranges]
+        common = {"texts": self.texts.place, "config": to_dict(self.config)}
+        common["memory"] = self.memory.shared_by(self.engine.n_workers).total
+        return make_parts(
+            self.checkpoint, self.engine, function, parts, common=common, stage=stage, progress=self.progress
+        )

@@ -1,0 +1,438 @@
+"""Train the linear classifiers of trees with all large arrays in files.
+
+Rows, targets, label vectors, masks and weights are stages of a checkpoint. The work is done by tasks that read them by
+memory mapping and write parts, which are joined: sums of the rows of a range of labels, sub-trees, predicted parents of
+a range of rows, weights of a range of nodes. So training needs little memory, can be resumed after any part, and runs
+on threads, in processes or on a cluster. The result is that of ``fit.train``, byte for byte.
+
+    rows, targets          the data: CSR matrices
+    members, vectors       rows of each label; label vectors (eq. 4)
+    tree-0                 the first tree
+    tree-0-targets-1       targets of its second level, by node
+    tree-0-mask-1          rows that train the children of each parent there
+    tree-0-level-1         weights
+    tree-0-packed          weights of all levels, packed for the search
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from umpteen.config import LinearConfig, SearchConfig, TreeConfig, from_dict, to_dict
+from umpteen.data.rows import Rows
+from umpteen.data.sparse import pointers
+from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, silent
+from umpteen.kernels import LANES
+from umpteen.linear.choose import settle
+from umpteen.linear.chunk import Problem, chunks_of
+from umpteen.linear.fit import config_of, level_name, train_levels, uses_predictions
+from umpteen.linear.pack import Coder, Level, join_packed, pack_level
+from umpteen.linear.search import ROWS_AT_ONCE, LinearTree
+from umpteen.store import Checkpoint
+from umpteen.store.mapped import resident_limit
+from umpteen.store.parts import Part, blocks, join_parts, make_parts, part_task
+from umpteen.store.tensors import Tensors
+from umpteen.tree import Columns, LabelTree, grow, lifted_columns, mask_columns, shape, starts_of, sum_members
+
+ROWS, TARGETS, MEMBERS, VECTORS = "rows", "targets", "members", "vectors"
+
+_PART_WORK = 3e8  # visits of features by one task: a few seconds
+_LEAST_WORK = 2e7  # visits below which a level is not divided further
+_MANY_PARTS = 64  # into which a level is divided if its work is between these
+_WEIGHT_BYTES = 25  # of a trained weight until its part is written
+_ENTRY_BYTES = 8  # of an entry of a label vector
+_SUBTREES = 32  # at least so many are grown as tasks, if there are as many nodes
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where the arrays of a training are, and what runs its tasks."""
+
+    checkpoint: Checkpoint
+    rows: Rows  # mapped
+    engine: Engine
+    memory: Memory
+    threads: int
+    progress: Progress = silent
+    record: Callback = ignore
+
+    @property
+    def of_task(self) -> Memory:
+        """Memory of one task."""
+        return self.memory.shared_by(self.engine.n_workers)
+
+    def make(self, function: Any, parts: Sequence[Part], stage: str, progress: Progress, **common: Any) -> list[str]:
+        """Run the tasks of parts that are missing."""
+        common |= {"memory": self.of_task.total, "rows": dict(self.rows.source)}
+        return make_parts(self.checkpoint, self.engine, function, parts, common=common, stage=stage, progress=progress)
+
+
+# Rows and matrices in files
+
+
+def place_rows(checkpoint: Checkpoint, rows: Rows) -> Rows:
+    """Return feature rows that are mapped from a file: from that where they are, else from a new stage."""
+    if rows.source is not None:
+        return rows
+    if not checkpoint.has(ROWS):
+        arrays = {"indptr": rows.indptr, "indices": rows.indices, "data": rows.data, "dense": rows.dense}
+        checkpoint.save(ROWS, arrays | {"n_sparse": np.array([rows.n_sparse])})
+    return load_rows(checkpoint.place)
+
+
+def load_rows(place: Mapping[str, str]) -> Rows:
+    """Return the feature rows of a checkpoint, mapped."""
+    arrays = Checkpoint(**place).load(ROWS)
+    return Rows(arrays["indptr"], arrays["indices"], arrays["data"], int(arrays["n_sparse"][0]), arrays["dense"], place)
+
+
+def save_matrix(checkpoint: Checkpoint, stage: str, matrix: sp.csr_matrix) -> None:
+    """Save a sparse matrix as a stage, if it is not saved yet."""
+    if not checkpoint.has(stage):
+        shape_ = np.array(matrix.shape, np.int64)
+        arrays = {"indptr": matrix.indptr.astype(np.int64), "indices": matrix.indices.astype(np.int32)}
+        checkpoint.save(stage, arrays | {"data": matrix.data.astype(np.float32), "shape": shape_})
+
+
+def load_matrix(checkpoint: Checkpoint, stage: str) -> sp.csr_matrix:
+    """Return a sparse matrix of a checkpoint, mapped."""
+    arrays = checkpoint.load(stage)
+    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+    return sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()), copy=False)
+
+
+def _load_columns(checkpoint: Checkpoint, stage: str, n_rows: int) -> Columns:
+    arrays = checkpoint.load(stage)
+    return Columns(arrays["indptr"], arrays["indices"], arrays.get("data", np.empty(0, np.float32)), n_rows)
+
+
+# Tasks
+
+
+@part_task
+def sum_labels(
+    checkpoint: Checkpoint, *, rows: dict[str, str], first: int, last: int, keep: int, memory: int, threads: int
+) -> Tensors:
+    """Return the vectors of a range of labels: sums of the rows of each (eq. 4)."""
+    source, arrays = load_rows(rows), checkpoint.load(MEMBERS)
+    ptr = arrays["indptr"][first : last + 1]
+    members = arrays["indices"][ptr[0] : ptr[-1]]
+    with resident_limit(Memory(memory).maps):
+        found = sum_members(source.triplet, source.n_sparse, ptr - ptr[0], members, keep=keep, threads=threads)
+    return dict(zip(("indptr", "indices", "data"), found, strict=True))
+
+
+@part_task
+def grow_subtree(
+    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, first: int, last: int, counts: list[int],
+    config: dict[str, Any], seed: int, memory: int, threads: int,
+) -> Tensors:  # fmt: skip
+    """Return a range of the order of the labels, clustered further, and the sizes of its nodes by level."""
+    order = checkpoint.load(top)["order"][first:last].copy()
+    with resident_limit(Memory(memory).maps):
+        vectors, settings = load_matrix(checkpoint, VECTORS), from_dict(TreeConfig, config)
+        levels = grow(order, vectors, settings, counts, seed=seed + first, threads=threads)
+    found = {"order": order}
+    for number, nodes in enumerate(levels):
+        found |= {f"n-{number}": np.array([len(sizes) for sizes in nodes]), f"sizes-{number}": np.concatenate(nodes)}
+    return found
+
+
+@part_task
+def predict_parents(
+    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, matcher: str, first: int, last: int, beam: int,
+    search: dict[str, Any], memory: int, threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the nodes that the levels above predict for a range of rows."""
+    source, labels = load_rows(rows), LabelTree.from_arrays(checkpoint.load(tree))
+    with resident_limit(Memory(memory).maps):
+        head = LinearTree(checkpoint.load(matcher), labels, source.n_features, from_dict(SearchConfig, search))
+        return {"labels": head.topk(source.between(first, last), beam, threads=threads).labels}
+
+
+@part_task
+def train_nodes(
+    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, level: int, first: int, last: int,
+    config: dict[str, Any], seed: int, memory: int, threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the weights of a range of nodes of a level."""
+    source, n = load_rows(rows), Memory(memory)
+    targets = _load_columns(checkpoint, f"{tree}-targets-{level}", len(source))
+    mask = _load_columns(checkpoint, f"{tree}-mask-{level}", len(source)) if level else None
+    starts = checkpoint.load(tree)[f"starts-{level}"]
+    problem = Problem(source, targets, mask, starts, from_dict(LinearConfig, config), seed, (first, last))
+    with resident_limit(n.maps):
+        return train_levels([problem], threads=threads, memory=n.solver)[0].arrays()
+
+
+# The order of the work
+
+
+@dataclass(frozen=True)
+class StoredTree:
+    """One tree of a training with arrays in files.
+
+    ``name`` begins the names of its stages.
+    """
+
+    store: Store
+    name: str
+    search: SearchConfig
+    seed: int
+
+    @property
+    def _stages(self) -> Checkpoint:
+        return self.store.checkpoint
+
+    @property
+    def rows(self) -> Rows:
+        """The feature rows, mapped."""
+        return self.store.rows
+
+    @cached_property
+    def Y(self) -> sp.csr_matrix:
+        """The targets, mapped."""
+        return load_matrix(self._stages, TARGETS)
+
+    # Clustering
+
+    def tree(self, config: TreeConfig, given: LabelTree | None) -> LabelTree:
+        """Return the tree, given or clustered."""
+        if not self._stages.has(self.name):
+            tree = given if given is not None else self._clustered(config)
+            self._stages.save(self.name, tree.arrays())
+        return LabelTree.from_arrays(self._stages.load(self.name))
+
+    def _clustered(self, config: TreeConfig) -> LabelTree:
+        n_labels = self.Y.shape[1]
+        counts = shape(n_labels, config)
+        if not counts:
+            return LabelTree.flat(n_labels)
+        if not self._stages.has(VECTORS):
+            self._sum_vectors(config.max_features)
+        n_top = 0 if isinstance(self.store.engine, LocalEngine) else _top_levels(counts)
+        order, vectors = np.arange(n_labels, dtype=np.int32), load_matrix(self._stages, VECTORS)
+        top = self.name + "-top"
+        if n_top and self._stages.has(top):
+            arrays = self._stages.load(top)
+            order, starts = arrays["order"], tuple(arrays[f"starts-{level}"] for level in range(n_top + 1))
+        else:
+            options = {"seed": self.seed, "threads": self.store.threads, "progress": self.store.progress}
+            starts = starts_of(grow(order, vectors, config, counts[: n_top or None], **options), n_labels)
+        if not n_top:
+            return LabelTree(order, starts)
+        self._stages.save(top, {"order": order, **{f"starts-{level}": ptr for level, ptr in enumerate(starts)}})
+        return self._lower(top, starts, counts[n_top:], config)
+
+    def _sum_vectors(self, keep: int) -> None:
+        """Make the label vectors, a range of labels after the other."""
+        stages, n_labels = self._stages, self.Y.shape[1]
+        if not stages.has(MEMBERS):
+            with stages.writing(MEMBERS) as allocate:
+                mask_columns(LabelTree.flat(n_labels), self.Y, 0, None, allocate=allocate)
+        members = _load_columns(stages, MEMBERS, len(self.rows))
+        work = _sums_by_column(np.diff(self.rows.indptr), members)
+        kept = np.minimum(work, keep or work)
+        cuts = cut((work, _PART_WORK), (kept * _ENTRY_BYTES, self.store.of_task.part))
+        names = self.store.make(
+            sum_labels, _ranges(VECTORS, cuts, work), "label vectors", self.store.progress, keep=keep
+        )
+        shape_ = np.array([n_labels, self.rows.n_sparse], np.int64)
+        join_parts(stages, VECTORS, names, pointers=["indptr"], extra={"shape": shape_})
+
+    def _lower(
+        self, top: str, starts: tuple[np.ndarray, ...], counts: tuple[int, ...], config: TreeConfig
+    ) -> LabelTree:
+        """Grow the sub-trees below the top levels as tasks, and put them together."""
+        parts = _ranges(f"{self.name}-below", starts[-1], np.diff(starts[-1]))
+        names = self.store.make(
+            grow_subtree, parts, "sub-trees", self.store.progress,
+            top=top, counts=list(counts), config=to_dict(config), seed=self.seed,
+        )  # fmt: skip
+        found = [self._stages.load(name) for name in names]
+        order = np.concatenate([arrays["order"] for arrays in found])
+        below = [
+            pointers(np.concatenate([arrays[f"n-{number}"] for arrays in found])).astype(np.int32)
+            for number in range(len(counts))
+        ]
+        last = np.concatenate([arrays[f"sizes-{len(counts) - 1}"] for arrays in found])
+        return LabelTree(order, (*starts[:-1], *below, pointers(last).astype(np.int32)))
+
+    # Training
+
+    def settle(self, tree: LabelTree, linear: LinearConfig) -> LinearConfig:
+        """Choose the settings that are left to the data."""
+        last = tree.n_levels - 1
+
+        def last_level() -> tuple[Columns, Columns | None]:
+            targets = self._targets(tree, last, linear.relevance)
+            return targets, self._true_mask(tree, last) if last else None
+
+        options = {"seed": self.seed, "threads": self.store.threads, "memory": self.store.memory.total}
+        return settle(self.rows, self.Y, tree, linear, self.search, last_level=last_level, **options)
+
+    def train(self, tree: LabelTree, linear: LinearConfig) -> list[Level]:
+        """Train all levels; what was finished before is not trained again."""
+        levels: list[Level] = []
+        for number in range(tree.n_levels):
+            stage, begun = f"{self.name}-level-{number}", time.perf_counter()
+            if not self._stages.has(stage):
+                self._train_level(tree, number, levels, linear, stage)
+            arrays = dict(self._stages.load(stage))
+            if not self._stages.has(f"{stage}-time"):
+                seconds = np.array([round(time.perf_counter() - begun, 3)])
+                self._stages.save(f"{stage}-time", {"seconds": seconds})
+            seconds = float(self._stages.load(f"{stage}-time")["seconds"][0])
+            self.store.record({"stage": level_name(number, tree), "nodes": tree.sizes[number], "seconds": seconds})
+            levels.append(Level(**arrays))
+        return levels
+
+    def _train_level(self, tree: LabelTree, number: int, levels: list[Level], linear: LinearConfig, stage: str) -> None:
+        targets, mask = self._targets(tree, number, linear.relevance), self._mask(tree, number, levels, linear)
+        config = config_of(number, tree, linear)
+        problem = Problem(self.rows, targets, mask, tree.starts[number], config, self.seed)
+        parts = _ranges(f"{stage}-part", *_node_cuts(problem, self.store.of_task))
+        names = self.store.make(
+            train_nodes, parts, level_name(number, tree), self.store.progress,
+            tree=self.name, level=number, config=to_dict(config), seed=self.seed,
+        )  # fmt: skip
+        join_parts(self._stages, stage, names)
+
+    def _targets(self, tree: LabelTree, level: int, relevance: str) -> Columns:
+        stage = f"{self.name}-targets-{level}"
+        if not self._stages.has(stage):
+            with self._stages.writing(stage) as allocate:
+                lifted_columns(tree, self.Y, level, relevance=relevance, allocate=allocate)
+        return _load_columns(self._stages, stage, len(self.rows))
+
+    def _true_mask(self, tree: LabelTree, level: int) -> Columns:
+        """Return which rows have which true parents of a level."""
+        stage = f"{self.name}-parents-{level}"
+        if not self._stages.has(stage):
+            with self._stages.writing(stage) as allocate:
+                mask_columns(tree, self.Y, level - 1, None, allocate=allocate)
+        return _load_columns(self._stages, stage, len(self.rows))
+
+    def _mask(self, tree: LabelTree, level: int, levels: list[Level], linear: LinearConfig) -> Columns | None:
+        """Return the rows that train the children of each parent (eqs. 7–8)."""
+        stage = f"{self.name}-mask-{level}"
+        if level == 0:
+            return None
+        if not self._stages.has(stage):
+            predicted = None
+            if uses_predictions(tree, level, linear):
+                predicted = self._predicted(tree, level, levels, linear)
+            has_true = predicted is None or linear.negatives != "man"
+            with self._stages.writing(stage) as allocate:
+                mask_columns(tree, self.Y, level - 1, predicted, has_true=has_true, allocate=allocate)
+            self._stages.drop(f"{self.name}-predicted-{level}")
+        return _load_columns(self._stages, stage, len(self.rows))
+
+    def _predicted(self, tree: LabelTree, level: int, levels: list[Level], linear: LinearConfig) -> np.ndarray:
+        stage, matcher = f"{self.name}-predicted-{level}", f"{self.name}-matcher-{level}"
+        if not self._stages.has(stage):
+            if not self._stages.has(matcher):
+                self._pack(matcher, tree, levels, "float32")
+            cuts = np.array([0, *(last for _, last in blocks(len(self.rows), ROWS_AT_ONCE))])
+            names = self.store.make(
+                predict_parents, _ranges(stage, cuts, np.diff(cuts)), f"parents of {level_name(level, tree)}",
+                self.store.progress, tree=self.name, matcher=matcher, beam=linear.negatives_beam,
+                search=to_dict(self.search),
+            )  # fmt: skip
+            join_parts(self._stages, stage, names)
+        return self._stages.load(stage)["labels"]
+
+    def pack(self, tree: LabelTree, levels: list[Level], weights: str) -> LinearTree:
+        """Return the trained tree, packed for the search."""
+        stage = f"{self.name}-packed"
+        if not self._stages.has(stage):
+            self._pack(stage, tree, levels, weights)
+        return LinearTree(self._stages.load(stage), tree, self.rows.n_features, self.search)
+
+    def _pack(self, stage: str, tree: LabelTree, levels: list[Level], weights: str) -> None:
+        coder, scratch = Coder.of([level.values for level in levels], weights), self._stages.scratch
+        parts = [
+            pack_level(level, tree, number, self.rows.n_features, coder, scratch, scratch)
+            for number, level in enumerate(levels)
+        ]
+        with self._stages.writing(stage) as allocate:
+            join_packed(parts, [level.bias for level in levels], tree, coder, allocate)
+
+
+def _top_levels(counts: Sequence[int]) -> int:
+    """Return how many levels are clustered before sub-trees are tasks; 0 if there would be no level below."""
+    n_nodes = 1
+    for number, count in enumerate(counts[:-1], start=1):
+        n_nodes *= count
+        if n_nodes >= _SUBTREES:
+            return number
+    return len(counts) - 1
+
+
+def cut(*limits: tuple[np.ndarray, float]) -> np.ndarray:
+    """Divide things into ranges: return the first of each range, and the end.
+
+    Each limit is what the things take and how much a range may take of it. A thing that takes more is alone.
+
+    Examples
+    --------
+    >>> cut((np.array([1, 1, 5, 1, 1, 1]), 3.0)).tolist()
+    [0, 2, 3, 6]
+    """
+    n = len(limits[0][0])
+    sums = [(np.concatenate([[0.0], np.cumsum(amounts, dtype=np.float64)]), most) for amounts, most in limits]
+    cuts = [0]
+    while cuts[-1] < n:
+        at = cuts[-1]
+        ends = [int(np.searchsorted(total, total[at] + most, side="right")) - 1 for total, most in sums]
+        cuts.append(min(n, max(at + 1, min(ends))))
+    return np.array(cuts)
+
+
+def _ranges(name: str, cuts: np.ndarray, work: np.ndarray) -> list[Part]:
+    """Return a part for each range; ``work`` is that of each thing or that of each range."""
+    ends = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    costs = work if len(work) == len(ends) else [work[first:last].sum() for first, last in ends]
+    return [
+        Part(f"{name}-{first}-{last}", {"first": first, "last": last}, max(int(cost), 1))
+        for (first, last), cost in zip(ends, costs, strict=True)
+    ]
+
+
+def _node_cuts(problem: Problem, memory: Memory) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the nodes of a level into ranges that begin with a parent or a group of its children.
+
+    Return the first node of each range, and the end, with the work of each range.
+    """
+    firsts, work, n_weights = [], [], []
+    per_row = len(problem.rows.indices) / max(len(problem.rows), 1) + problem.rows.n_dense
+    targets = problem.targets.indptr
+    for first, last, _, n, visited in chunks_of(problem):
+        groups = range(first, last, LANES)
+        firsts += groups
+        work += [visited + n] * len(groups)
+        n_weights += [(targets[min(low + LANES, last)] - targets[low]) * per_row for low in groups]
+    total = float(np.sum(work))
+    most = max(min(_PART_WORK, total / _MANY_PARTS), _LEAST_WORK)
+    cuts = cut((np.array(work), most), (np.array(n_weights) * _WEIGHT_BYTES, memory.part))
+    nodes = np.array([*firsts, problem.ends[1]])[cuts]
+    nodes[0] = 0
+    return nodes, np.diff(np.concatenate([[0.0], np.cumsum(work)])[cuts])
+
+
+def _sums_by_column(lengths: np.ndarray, columns: Columns, block: int = 1 << 22) -> np.ndarray:
+    """Return the sum of the lengths of the rows of each column, with little memory."""
+    sums = np.zeros(len(columns.indptr) - 1, np.int64)
+    for first, last in blocks(columns.nnz, block):
+        low = int(np.searchsorted(columns.indptr, first, side="right")) - 1
+        high = int(np.searchsorted(columns.indptr, last, side="left"))
+        ends = np.clip(columns.indptr[low : high + 1], first, last) - first
+        sums[low:high] += np.diff(pointers(lengths[columns.indices[first:last]])[ends])
+    return sums
