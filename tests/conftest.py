@@ -65,9 +65,16 @@ _KEYWORDS = [f"key{label}x{part}" for label in range(60) for part in range(3)]
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save a two-layer BERT with random weights and a tokenizer of words and letters in Hugging Face layout."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    """Save a tiny encoder in Hugging Face layout."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return make_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def make_encoder(folder: Path) -> Path:
+    """Save a two-layer BERT with random weights and a tokenizer of words and letters in a folder, and return it."""
+    import torch
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     torch.set_num_threads(1)  # threads that wait for each other on a busy machine are far slower than one
@@ -87,7 +94,6 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=len(known), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    folder = tmp_path_factory.mktemp("encoder")
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     wrapped.save_pretrained(folder)
     return folder

@@ -47,6 +47,11 @@ class Resources(NamedTuple):
         """Whether arrays are to be in files."""
         return self.memory is not None or self.engine is not None
 
+    def close(self) -> None:
+        """End the processes of the engine."""
+        if self.engine is not None:
+            self.engine.close()
+
     def folder(self, checkpoint: Path | None, output: Path) -> Path | None:
         """Return the folder of the stages of a training."""
         if self.storage is not None and checkpoint is not None:
@@ -114,6 +119,7 @@ def train(
             if resources.are_given:
                 given |= {"memory": resources.memory, "engine": resources.engine}
             model.fit(X, dataset.Y, **given, callbacks=callbacks)
+            resources.close()
         save_or_rescue(model, output, checkpoint)
         if reading is not None:
             reading.clear()

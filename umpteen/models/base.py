@@ -40,7 +40,7 @@ from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, exp
 from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run
+from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run, end_tasks
 from umpteen.models.sklearn import Contract
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.store import Run, fingerprint
@@ -153,6 +153,7 @@ class Model(Contract, Predictor):
         X = in_file(readable(X), run)
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
         self._learn(*kept, targets, tree, progress, run, calls)
+        end_tasks(run, engine)
         if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
         self._checkpoint = run

@@ -18,11 +18,11 @@ from umpteen.calibration import Calibration
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets, read_targets
-from umpteen.engine import Callback, Progress, Record, check_callbacks, silent, with_model
+from umpteen.engine import Callback, Engine, Progress, Record, check_callbacks, silent, with_model
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
-from umpteen.models.base import Model, check_export, split
+from umpteen.models.base import Model, check_export, in_file, split
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
@@ -30,7 +30,7 @@ from umpteen.models.explain import explain_ensemble
 from umpteen.models.explanation import Explanation
 from umpteen.models.folder import calibration_arrays, check_digests, count_of, read_calibration, whole
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import begin_run
+from umpteen.models.ranker import begin_run, end_tasks
 from umpteen.models.recipes import RECIPES, create_members
 from umpteen.shortlist import TopK, check_k
 from umpteen.tree import LabelTree
@@ -127,6 +127,8 @@ class Ensemble(Predictor):
         progress: Progress = silent,
         checkpoint: str | os.PathLike[str] | None = None,
         callbacks: Iterable[Callback] = (),
+        memory: str | int | None = None,
+        engine: str | Engine | None = None,
     ) -> Self:
         """Train the models that are not fitted, one after the other; parameters as in ``Model.fit``.
 
@@ -136,12 +138,13 @@ class Ensemble(Predictor):
         """
         calls = check_callbacks(callbacks)
         untrained = self._untrained()
-        run = begin_run([model.config for model in untrained], checkpoint)
+        run = begin_run([model.config for model in untrained], checkpoint, memory, engine)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
         _check_labels(self.models, targets.labels, "Y")
         config = untrained[0].config
-        kept, held_out = split(readable(X), matrix, config.calibration.count(matrix.shape[0]), config.seed)
+        X = in_file(readable(X), run)
+        kept, held_out = split(X, matrix, config.calibration.count(matrix.shape[0]), config.seed)
         (X, matrix), fitted = kept, []
         for number, model in enumerate(self.models):
             if not _is_fitted(model):
@@ -150,6 +153,7 @@ class Ensemble(Predictor):
                 model._learn(X, matrix, targets, tree, _named(progress, number), run, numbered)
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
+        end_tasks(run, engine)
         if held_out is not None and held_out[1].nnz:
             self.calibrate(*held_out)
         return self

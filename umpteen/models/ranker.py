@@ -183,6 +183,12 @@ def begin_run(
     return Run(checkpoint, made, bound, in_files=bool(bound.total) or engine is not None)
 
 
+def end_tasks(run: Run | None, engine: str | Engine | None) -> None:
+    """End the processes of an engine that was made for a training; one that was passed is left alone."""
+    if run is not None and (engine is None or isinstance(engine, str)):
+        run.engine.close()
+
+
 def label_vectors(
     rows: Rows, targets: sp.csr_matrix, config: ModelConfig, name_vectors: sp.csr_matrix | None
 ) -> sp.csr_matrix:

@@ -256,8 +256,7 @@ class Run:
         return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
 
     def clear(self) -> None:
-        """Remove the stages of this run, and end the processes of its engine."""
-        self.engine.close()
+        """Remove the stages of this run."""
         for part in self._parts:
             part.clear()
         if self._temporary:

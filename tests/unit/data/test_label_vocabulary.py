@@ -73,7 +73,7 @@ def test_languages_and_keys_that_are_not_there():
     [
         ("v.tsv", b"<urn:1>\tlaw\tA.1\n\n<urn:2>\ttax \n"),
         ("v.txt", b"urn:1\tlaw\nurn:2\ttax\n"),
-        ("v.tsv.gz", gzip.compress(b"urn:1\tlaw\r\nurn:2\ttax\r\n")),
+        ("v.tsv.gz", gzip.compress(b"urn:1\tlaw\r\nurn:2\ttax\r\n", mtime=0)),
         ("v.csv", b"uri,notation,label\n<urn:1>,A.1,law\nurn:2,,tax\n"),
         ("v.csv", b'uri,label_en,label_pt_br\nurn:1,"law",direito\nurn:2,"tax\nmore",\n'),
     ],

@@ -1,0 +1,198 @@
+"""Kill jobs at random moments, run them again, and compare the result with that of a job that was left alone.
+
+    python -m tests.fuzz.kills --kills 40 --seed 0
+
+A job is a command of ``umpteen`` in a process group of its own. It is started, and after a random time the whole group,
+or only one of its worker processes, gets SIGKILL. Then the same command is started again, until it ends by itself. The
+files that it leaves must be those of a run that was never killed, byte for byte, and nothing else may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.conftest import make_encoder
+from tests.contract.conftest import SMALL, learning, make
+
+_KILLS_A_RUN = 4  # after so many kills a job is left alone, so that it ends
+_LONGEST = 300.0  # seconds of a job
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command; ``{out}`` is what it writes, ``{data}`` and ``{model}`` what it reads."""
+
+    name: str
+    command: Sequence[str]
+    kills_workers: bool = False
+    needs: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the packages that it needs are installed."""
+        return all(find_spec(package) for package in self.needs)
+
+
+def _train(name: str, recipe: str, *options: str, **more: object) -> Job:
+    settings = SMALL if recipe in ("xr-linear", "parabel", "plt", "bonsai", "dismec") else SMALL | learning(recipe)
+    flags = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+    command = ["train", "{data}", "-o", "{out}", "--recipe", recipe, "-q", *flags, *options]
+    return Job(name, command, **more)  # type: ignore[arg-type]
+
+
+CHECKPOINT = ("--checkpoint", "{out}-stages")
+TORCH = {"needs": ("torch", "transformers")}
+ENCODER = ("--encoder", "{encoder}")
+JOBS = [
+    _train("xr-linear, checkpoint", "xr-linear", *CHECKPOINT),
+    _train("xr-linear, bounded memory", "xr-linear", "--memory", "1GB"),
+    _train("parabel, processes", "parabel", "--engine", "processes", "--workers", "2", kills_workers=True),
+    _train("plt, processes, bounded memory", "plt", "--engine", "processes", "--memory", "1GB", kills_workers=True),
+    _train("bonsai, bounded memory", "bonsai", "--memory", "1GB"),
+    _train("dismec, processes", "dismec", "--engine", "processes", kills_workers=True),
+    _train("xr-transformer", "xr-transformer", *CHECKPOINT, *ENCODER, **TORCH),
+    _train("lightxml", "lightxml", *CHECKPOINT, *ENCODER, **TORCH),
+    _train("full", "full", *CHECKPOINT, *ENCODER, **TORCH),
+    _train("extremetext", "extremetext", *CHECKPOINT, **TORCH),
+    _train("xr-linear, ray", "xr-linear", "--engine", "ray", needs=("ray",), kills_workers=True),
+    Job("prediction", ["predict", "{model}", "{texts}", "-o", "{out}.jsonl", "-q", "--block-rows", "200"]),
+    Job(
+        "prediction, processes",
+        ["predict", "{model}", "{texts}", "-o", "{out}.jsonl", "-q", "--block-rows", "200", "--engine", "processes"],
+        kills_workers=True,
+    ),
+]  # fmt: skip
+
+
+class Trial:
+    """Runs jobs in a folder, and kills them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.random = folder, random.Random(seed)
+        made = make(600, seed=1)
+        self.data = folder / "train.jsonl"
+        rows = zip(made.texts, made.lists, strict=True)
+        self.data.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
+        self.texts = folder / "texts.jsonl"
+        self.texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made.texts * 20))
+        self.encoder = make_encoder(folder / "encoder")
+        self.model = folder / "model"
+        self._run(_train("model", "xr-linear"), "model", kill_after=None)
+
+    def compare(self, job: Job, n_kills: int) -> tuple[int, bool]:
+        """Kill a job up to ``n_kills`` times; return how often it was, and whether the result is right."""
+        alone = job.name.replace(" ", "-").replace(",", "")
+        begun = time.monotonic()
+        self._run(job, f"{alone}-whole", kill_after=None)
+        usual, killed = time.monotonic() - begun, 0
+        while True:
+            wait = self.random.uniform(0.3, usual) if killed < n_kills else None
+            if self._run(job, f"{alone}-killed", kill_after=wait):
+                break
+            killed += 1
+        whole, after = self._files(f"{alone}-whole"), self._files(f"{alone}-killed")
+        return killed, whole == after and bool(whole)
+
+    def _run(self, job: Job, out: str, kill_after: float | None) -> bool:
+        """Run a job; return whether it ended by itself. It must then have succeeded."""
+        places = {name: str(getattr(self, name)) for name in ("data", "texts", "model", "encoder")}
+        words = [word.format(out=self.folder / out, **places) for word in job.command]
+        command = [sys.executable, "-m", "umpteen", *words]
+        log = self.folder / f"{out}.log"
+        with open(log, "wb") as stream:
+            process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+            try:
+                process.wait(_LONGEST if kill_after is None else kill_after)
+            except subprocess.TimeoutExpired:
+                self._kill(process, only_a_worker=job.kills_workers and self.random.random() < 0.5)
+            if process.poll() is None:  # a worker was killed, the job goes on
+                process.wait(_LONGEST)
+        if process.returncode == -signal.SIGKILL:
+            return False
+        if process.returncode:
+            raise SystemExit(f"{job.name} failed with {process.returncode}:\n{log.read_text()[-3000:]}")
+        return True
+
+    def _kill(self, process: subprocess.Popen[bytes], *, only_a_worker: bool) -> None:
+        workers = _children(process.pid)
+        if only_a_worker and workers:
+            with_pid = self.random.choice(workers)
+            os.kill(with_pid, signal.SIGKILL)
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def _files(self, out: str) -> dict[str, bytes]:
+        """Return all files that a job left, without times: those of the history, and what depends on them."""
+        found = {}
+        for path in [
+            *self.folder.glob(f"{out}/**/*"),
+            *self.folder.glob(f"{out}[.-]*/**/*"),
+            self.folder / f"{out}.jsonl",
+        ]:
+            if path.is_file() and not path.match("history-*.jsonl"):
+                content = path.read_bytes()
+                name = re.sub(re.escape(out), "OUT", path.relative_to(self.folder).as_posix())
+                found[name] = _without_files(content) if path.name == "config.json" else content
+        return found
+
+
+def _without_files(content: bytes) -> bytes:
+    config = json.loads(content)
+    config.pop("files", None)
+    return json.dumps(config).encode()
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started and that still run."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def main() -> None:
+    """Kill jobs until there were enough kills; the exit code says whether all results were right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="run only jobs whose names contain this")
+    parser.add_argument("--folder", type=Path, default=None, help="an empty folder; a temporary one by default")
+    args = parser.parse_args()
+    folder = args.folder or Path(os.environ.get("TMPDIR", "/tmp")) / f"umpteen-kills-{os.getpid()}"
+    folder.mkdir(parents=True)
+    n_killed, wrong = 0, []
+    try:
+        trial = Trial(folder, args.seed)
+        jobs = [job for job in JOBS if args.only in job.name and job.is_possible]
+        while n_killed < args.kills:
+            for job in jobs:
+                killed, is_right = trial.compare(job, min(_KILLS_A_RUN, args.kills - n_killed))
+                n_killed += killed
+                print(f"{job.name}: {killed} kills, {'same bytes' if is_right else 'OTHER BYTES'}", flush=True)
+                wrong += [] if is_right else [job.name]
+                shutil.rmtree(folder / f"{job.name.replace(' ', '-').replace(',', '')}-killed", ignore_errors=True)
+                if n_killed >= args.kills:
+                    break
+    finally:
+        if args.folder is None and not wrong:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{n_killed} kills, {len(wrong)} wrong results")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
