@@ -415,3 +415,20 @@ def check_runs(
             if (np.diff(children) <= 0).any() or (children >= widths[chunk]).any():
                 return f
     return -1
+
+
+# --- targets of nodes (lift.py) ------------------------------------------------------------------------
+
+
+def rows_by_node(
+    Y: np.ndarray, node_of: np.ndarray, predicted: np.ndarray, n_nodes: int, *, has_true: bool
+) -> list[dict[int, float]]:
+    """Return, for each node, the rows that have it and the sum of the values of their labels below it."""
+    found: list[dict[int, float]] = [{} for _ in range(n_nodes)]
+    for row in range(len(Y)):
+        for label in np.flatnonzero(Y[row]) if has_true else []:
+            node = found[node_of[label]]
+            node[row] = node.get(row, 0.0) + float(Y[row, label])
+        for node in predicted[row][predicted[row] >= 0]:
+            found[node].setdefault(row, 0.0)
+    return [dict(sorted(rows.items())) for rows in found]
