@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import multiprocessing
@@ -28,6 +29,7 @@ from umpteen.engine.processes import ProcessEngine
 from umpteen.engine.select import make_engine
 from umpteen.errors import BadConfig, BadInput, BadModelFile, MissingExtra
 from umpteen.models import batch_run
+from umpteen.models.background import Background
 from umpteen.models.batch import LINEAR_ROWS, NEURAL_ROWS, default_rows, predict_to_file
 
 BLOCK = 16  # rows: the 200 texts are 13 blocks
@@ -289,17 +291,35 @@ def test_a_killed_worker_does_not_matter(
 
     monkeypatch.setattr(processes, "run", run_and_kill)
     predict_to_file(model, data, tmp_path / "out.jsonl", block_rows=BLOCK, engine=processes)
-    assert len(set(pids)) == 2
+    assert len(set(pids)) == 3
     predict_to_file(model, data, tmp_path / "expected.jsonl", block_rows=BLOCK)
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "expected.jsonl").read_bytes()
 
 
-def test_progress_counts_rows(model: Path, data: Path, tmp_path: Path) -> None:
-    seen = []
-    predict_to_file(model, data, tmp_path / "out.jsonl", block_rows=BLOCK, progress=lambda *report: seen.append(report))
-    rows = [(done, total) for stage, done, total in seen if stage == "predicting"]
+def test_progress_counts_rows(model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtOnce(Background):
+        """Ends before anything else begins, so that the number of rows is known."""
+
+        def __init__(self, call: Callable[[], Any]) -> None:
+            super().__init__(call)
+            self._thread.join()
+
+    monkeypatch.setattr(batch_run, "Background", AtOnce)
+
+    def reports(**options: Any) -> list[tuple[int, int]]:
+        seen = []
+        with contextlib.suppress(Stopped):
+            predict_to_file(
+                model, data, tmp_path / "out.jsonl", block_rows=BLOCK, progress=lambda *r: seen.append(r), **options
+            )
+        return [(done, total) for stage, done, total in seen if stage == "predicting"]
+
+    rows = reports(engine=Stopping(5))
     assert rows[0] == (0, N_ROWS)
-    assert rows[-1] == (N_ROWS, N_ROWS)
+    assert rows[-1] == (5 * BLOCK, N_ROWS)
+    rows = reports()  # of the rows that are left
+    assert rows[0] == (0, N_ROWS - 5 * BLOCK)
+    assert rows[-1] == (N_ROWS - 5 * BLOCK, N_ROWS - 5 * BLOCK)
     assert [done for done, _ in rows] == sorted(done for done, _ in rows)
     assert [done >= total for done, total in rows].count(True) == 1
 
@@ -440,6 +460,20 @@ def test_the_command_with_processes_resumes_after_a_kill(model: Path, data: Path
     assert not parts.exists()
 
 
+def test_an_interrupted_command_says_how_to_continue(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalEngine, "run", interrupt)
+    result = run("predict", model, data, "-o", tmp_path / "out.jsonl")
+    assert result.exit_code == 130
+    assert "The same command continues" in result.stderr
+    monkeypatch.undo()
+    assert run("predict", model, data, "-o", tmp_path / "out.jsonl", "--quiet").stderr == ""
+
+
 @pytest.mark.skipif(os.name != "posix", reason="locks")
 def test_two_runs_do_not_write_one_output(model: Path, data: Path, tmp_path: Path) -> None:
     class Nested(LocalEngine):
@@ -493,14 +527,14 @@ def test_a_part_that_is_changed_during_the_run_is_noticed(
     class Losing(LocalEngine):
         def run(self, *args: Any, **options: Any) -> list[Any]:
             done = super().run(*args, **options)
-            path = min(Path(f"{output}.parts").glob("part-*"))
+            path = max(Path(f"{output}.parts").glob("part-*"))  # the one of this call
             path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
             return done
 
     with pytest.raises(BadInput, match=r"must have 100 rows, but has 99"):
         predict_to_file(model, data, output, block_rows=100, engine=Losing())
     assert not output.exists()
-    assert predict_to_file(model, data, output, block_rows=100)[:2] == (N_ROWS, 100)
+    assert predict_to_file(model, data, output, block_rows=100)[:2] == (N_ROWS, 0)
 
 
 def test_a_model_that_is_replaced_during_the_run_is_noticed(

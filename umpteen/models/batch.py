@@ -38,30 +38,18 @@ class Written(NamedTuple):
 
 
 def predict_to_file(
-    model: str | os.PathLike[str],
-    data: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    k: int | None = None,
-    threshold: float | None = None,
-    beam: int | None = None,
-    allowed: Iterable[Any] | None = None,
-    text_column: str | int | None = None,
-    has_header: bool = True,
-    id_column: str | int | None = None,
-    whole_file: bool = False,
-    vocab: str | os.PathLike[str] | None = None,
-    language: str | None = None,
-    backend: str | None = None,
-    block_rows: int | None = None,
-    engine: Engine | None = None,
-    progress: Progress = silent,
-) -> Written:
+    model: str | os.PathLike[str], data: str | os.PathLike[str], output: str | os.PathLike[str], *,
+    k: int | None = None, threshold: float | None = None, beam: int | None = None,
+    allowed: Iterable[Any] | None = None, text_column: str | int | None = None, has_header: bool = True,
+    id_column: str | int | None = None, whole_file: bool = False, vocab: str | os.PathLike[str] | None = None,
+    language: str | None = None, backend: str | None = None, block_rows: int | None = None,
+    engine: Engine | None = None, progress: Progress = silent,
+) -> Written:  # fmt: skip
     """Predict the labels of every row of a file, and write them to another file, as ``umpteen predict -o`` does.
 
     The output has a row for each row of the input, in the same order, and is written atomically. If the call is
     interrupted or the process killed, the same call continues where it was: finished blocks of rows are kept in the
-    folder ``OUTPUT.parts`` until the output is complete. The bytes of the output do not depend on the engine.
+    folder ``OUTPUT.parts`` until the output is complete.
 
     Parameters
     ----------
@@ -71,23 +59,18 @@ def predict_to_file(
         Texts in any format that ``umpteen predict`` reads, or feature rows; ``-`` is standard input.
     output
         A file that ends in ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
-    k, threshold
-        Which labels, as in ``predict``; the five best ones by default if the model is not calibrated.
-    beam, allowed
-        As in ``topk``.
-    text_column, has_header
-        Where the texts are in a table, as in :func:`umpteen.read`.
+    k, threshold, beam, allowed
+        Which labels, as in ``predict`` and ``topk``; by default the five best ones if the model is not calibrated.
+    text_column, has_header, vocab, language
+        Where the texts are in a table, and where the names of the labels are, as in :func:`umpteen.read`.
     id_column
         A column of the input that is copied to the output, in place of the number of the row.
     whole_file
         Take every file as one text.
-    vocab, language
-        A file of names of the labels by key, and which names of it, as in :func:`umpteen.read`.
     backend
         What an encoder runs on, as in ``load``.
     block_rows
-        Rows that are predicted at a time, and kept when the run is killed; by default 16,384, or 1,024 if the model
-        has an encoder or is a network.
+        Rows of a block; by default 16,384, or 1,024 if the model has an encoder or is a network.
     engine
         Where blocks are predicted, see :func:`umpteen.engine.select.make_engine`; by default in this process.
     progress
@@ -95,31 +78,24 @@ def predict_to_file(
 
     Examples
     --------
-    >>> import json
     >>> from tempfile import TemporaryDirectory
     >>> from umpteen import XRLinear
     >>> with TemporaryDirectory() as folder:
     ...     XRLinear().fit(["red apple", "green pear"], [["red"], ["green"]]).save(f"{folder}/model")
     ...     _ = Path(folder, "texts.txt").write_text("a red plum\\na green plum\\n")
-    ...     written = predict_to_file(f"{folder}/model", f"{folder}/texts.txt", f"{folder}/out.jsonl", k=1)
-    ...     lines = [json.loads(line) for line in open(f"{folder}/out.jsonl")]
-    >>> written.n_rows, [line["labels"][0]["label"] for line in lines]
-    (2, ['red', 'green'])
+    ...     predict_to_file(f"{folder}/model", f"{folder}/texts.txt", f"{folder}/out.jsonl", k=1).n_rows
+    2
     """
     begun, target = time.perf_counter(), check_target(output, data)
     suffix = format_of(target)
     _check_options(k, threshold, block_rows)
     folder = Path(local_folder(model)).absolute()
-    digest = model_digest(folder)
-    opened = open_model(str(folder), digest, backend)
+    opened = open_model(str(folder), model_digest(folder), backend)
     columns = {"text_column": text_column, "has_header": has_header}
     source = open_source(opened, str(data), id_column=id_column, whole_file=whole_file, **columns)
-    job = Job(
-        str(folder), digest, backend, k, threshold, beam,
-        None if allowed is None else sorted(set(opened.targets_.ids(allowed).tolist())),
-        None if vocab is None else str(Path(vocab).absolute()), None if vocab is None else _file_digest(Path(vocab)),
-        language, suffix, source.id_name,
-    )  # fmt: skip
+    labels = {"k": k, "threshold": threshold, "beam": beam, "allowed": _ids(opened, allowed)}
+    place = {"model": str(folder), "model_digest": model_digest(folder), "backend": backend}
+    job = Job(**place, **labels, **_names(vocab, language), suffix=suffix, id_name=source.id_name)
     try:
         run = Run(Parts(target), job, source, engine or LocalEngine(), progress)
         n_rows, n_kept = run.write(block_rows or default_rows(opened))
@@ -155,9 +131,17 @@ def _check_options(k: int | None, threshold: float | None, block_rows: int | Non
         raise BadConfig(f"block_rows must be at least 1, but is {block_rows}")
 
 
-def _file_digest(path: Path) -> str:
+def _ids(model: Any, allowed: Iterable[Any] | None) -> list[int] | None:
+    return None if allowed is None else sorted(set(model.targets_.ids(allowed).tolist()))
+
+
+def _names(vocab: str | os.PathLike[str] | None, language: str | None) -> dict[str, str | None]:
+    """Return where the names of labels are, with a digest of that file."""
+    if vocab is None:
+        return {"vocab": None, "vocab_digest": None, "language": language}
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with open(vocab, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BadInput(f"the vocabulary {path} cannot be read: {error.strerror or error}; check the path") from error
+        raise BadInput(f"the vocabulary {vocab} cannot be read: {error.strerror or error}; check the path") from error
+    return {"vocab": str(Path(vocab).absolute()), "vocab_digest": digest, "language": language}

@@ -43,14 +43,14 @@ class Block(NamedTuple):
 class Source(NamedTuple):
     """The rows of an input.
 
-    ``suffix`` is that of the files of its blocks, ``id_name`` the name of what identifies a row in the output,
-    ``total`` about how many rows there are, None if that is unknown. ``blocks(n_rows)`` yields the blocks.
+    ``suffix`` is that of the files of its blocks, ``id_name`` the name of what identifies a row in the output.
+    ``blocks(n_rows)`` yields the blocks, ``count()`` returns about how many rows there are, None if that is unknown.
     """
 
     suffix: str
     id_name: str
-    total: int | None
     blocks: Callable[[int], Iterator[Block]]
+    count: Callable[[], int | None]
 
 
 def open_source(
@@ -61,7 +61,7 @@ def open_source(
         if id_column is not None:
             raise BadInput("feature rows have no columns with ids; leave the id column out (--id-column)")
         X = read_features(data, model.n_features_in_, whole_file=whole_file)
-        return Source(ARRAYS, ROW, X.shape[0], lambda n_rows: _feature_blocks(X, n_rows))
+        return Source(ARRAYS, ROW, lambda n_rows: _feature_blocks(X, n_rows), lambda: X.shape[0])
     documents = documents_of(data, whole_file)
     if documents is not None:
         if id_column is not None:
@@ -69,14 +69,14 @@ def open_source(
                 "documents are identified by the names of their files; leave the id column out (--id-column)"
             )
         named = stream_documents(documents)
-        return Source(TEXTS, FILE, _count_documents(documents), lambda n_rows: _text_blocks(named, n_rows))
+        return Source(TEXTS, FILE, lambda n_rows: _text_blocks(named, n_rows), lambda: _count_documents(documents))
     check_texts(data)
     if id_column is None:
         rows = ((None, text) for text in stream_texts(data, "test", **columns))
     else:
         rows = _of_one_kind(stream_identified(data, id_column, "test", **columns))
     name = ROW if id_column is None else str(id_column)
-    return Source(TEXTS, name, count_rows(data, "test"), lambda n_rows: _text_blocks(rows, n_rows))
+    return Source(TEXTS, name, lambda n_rows: _text_blocks(rows, n_rows), lambda: count_rows(data, "test"))
 
 
 def read_block(path: Path) -> tuple[list[str] | list[int] | None, Any]:

@@ -36,6 +36,7 @@ class Run:
         self._engine, self._progress, self._format = engine, progress, job.format
         self._name = f"run-{job.mark}.json"
         self._n_ahead = _AHEAD * engine.n_workers
+        self._count = Background(source.count)  # takes as long as reading the file once
 
     def write(self, block_rows: int) -> tuple[int, int]:
         """Write the output; return the number of its rows, and of those that were predicted before."""
@@ -44,46 +45,53 @@ class Run:
         if first is None:
             raise BadInput("the input has no rows, so there is nothing to predict; check the path")
         with self._parts.held():
-            slots = [self._parts.scratch(number, self._source.suffix) for number in range(2 * self._n_ahead)]
-            self._parts.reserve([self._name, *slots])
+            slots = [self._slots(0), self._slots(self._n_ahead)]
+            self._parts.reserve([self._name, *slots[0], *slots[1]])
             self._parts.write(self._name, json.dumps(asdict(self._job)).encode())
             parts = self._predict(self._waves(chain([first], blocks), slots))
             self._check(parts)
             self._parts.finish(self._format.join(self._reported(parts)))
         return sum(part.n_rows for part in parts), sum(part.n_rows for part in parts if part.task is None)
 
-    def _waves(self, blocks: Iterator[Block], slots: Sequence[str]) -> Iterator[list[Part]]:
-        """Yield parts, at most as many unfinished ones as half the slots; the other half is that of the wave before."""
-        half, wave = 0, []
-        n_slots = len(slots) // 2
-        n_used = 0
+    def _slots(self, first: int) -> list[str]:
+        """Return the names of the files in which a wave of blocks is kept."""
+        return [self._parts.scratch(first + number, self._source.suffix) for number in range(self._n_ahead)]
+
+    def _waves(self, blocks: Iterator[Block], slots: Sequence[Sequence[str]]) -> Iterator[list[Part]]:
+        """Yield parts with as many unfinished ones as there are files in turn; the other files are still being read.
+
+        The first wave has one for each worker, so that work begins soon.
+        """
+        turn, limit = 0, self._engine.n_workers
+        wave: list[Part] = []
+        n_tasks = 0
         for block in blocks:
-            part = self._part(block, slots[half * n_slots + n_used])
+            part = self._part(block, slots[turn][n_tasks])
             wave.append(part)
-            if part.task is not None:
-                self._parts.write(part.task.arguments["rows"], block.content)
-                n_used += 1
-            if n_used == n_slots:
-                self._reserve(wave)
-                yield wave
-                half, wave, n_used = 1 - half, [], 0
-        self._reserve(wave)
-        yield wave
+            n_tasks += part.task is not None
+            if n_tasks == limit:
+                yield self._reserved(wave)
+                turn, limit = 1 - turn, self._n_ahead
+                wave, n_tasks = [], 0
+        yield self._reserved(wave)
 
     def _part(self, block: Block, slot: str) -> Part:
+        """Return the part of a block; unless it is finished, write the block for the task that makes it."""
         mark = fingerprint(self._job.mark, block.digest)[:16]
         name = f"part-{block.first_row:012d}-{block.n_rows}-{mark}{self._job.suffix}"
         if self._parts.has(name) and self._format.n_rows(self._parts.folder / name) == block.n_rows:
             return Part(name, block.n_rows, None)
+        self._parts.write(slot, block.content)
         arguments = {
             "folder": str(self._parts.folder.absolute()), "run": self._name, "rows": slot, "part": name,
             "temporary": self._parts.temporary(block.first_row + 1), "first_row": block.first_row,
         }  # fmt: skip
         return Part(name, block.n_rows, Task(name_of(predict_block), arguments, cost=block.n_rows))
 
-    def _reserve(self, wave: list[Part]) -> None:
+    def _reserved(self, wave: list[Part]) -> list[Part]:
         tasks = [part.task.arguments for part in wave if part.task is not None]
         self._parts.reserve(name for arguments in tasks for name in (arguments["part"], arguments["temporary"]))
+        return wave
 
     def _predict(self, waves: Iterator[list[Part]]) -> list[Part]:
         """Run the tasks wave by wave; the next wave is read meanwhile."""
@@ -94,15 +102,19 @@ class Run:
             n_kept += sum(part.n_rows for part in wave if part.task is None)
             tasks = [part.task for part in wave if part.task is not None]
             if tasks:
-                total = (self._source.total or 0) - n_kept
-                self._engine.run(tasks, stage=_PREDICTING, progress=self._from(done, total))
+                self._engine.run(tasks, stage=_PREDICTING, progress=self._from(done, n_kept))
                 done += sum(task.cost for task in tasks)
         self._progress(_PREDICTING, done, done)
         return found
 
-    def _from(self, before: int, total: int) -> Progress:
-        """Return the progress of a wave as that of the whole; the number of rows is known at the end only."""
-        return lambda stage, done, _: self._progress(stage, before + done, max(total, before + done + 1))
+    def _from(self, before: int, n_kept: int) -> Progress:
+        """Return the progress of a wave as that of all rows that are not kept; their number is known at the end."""
+
+        def report(stage: str, done: int, n_wave: int) -> None:
+            total = (self._count.result() or 0) - n_kept if self._count.is_done else before + n_wave
+            self._progress(stage, before + done, max(total, before + done + 1))
+
+        return report
 
     def _check(self, parts: list[Part]) -> None:
         """Compare the rows of the parts with those of the input: each must be there once."""
