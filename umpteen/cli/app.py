@@ -231,6 +231,22 @@ def predict(
     whole_file: Annotated[
         bool, typer.Option("--whole-file", help="Take a file as one text, not a text per line.")
     ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="Write to a .parquet, .jsonl or .jsonl.gz file; resumable."),
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With -o: column of a table that is copied to the output.")
+    ] = None,
+    block_rows: Annotated[
+        int | None, typer.Option(metavar="N", help="With -o: rows that are predicted and kept at a time.", min=1)
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With -o: local, or processes for several processes.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="With -o: number of processes. Default: one per core.", min=1)
+    ] = None,
     text_column: TextColumn = None,
     no_header: NoHeader = False,
     vocab: Vocab = None,
@@ -239,16 +255,25 @@ def predict(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Print the best labels of every text, as texts arrive."""
+    """Print the best labels of every text, as texts arrive, or write them to a file."""
     import umpteen
-    from umpteen.cli.options import check_language, table_options
+    from umpteen.cli.options import check_language, check_output_flags, table_options
     from umpteen.cli.prediction import predict as run
 
     check_language(vocab, language)
     terminal = _terminal(quiet)
-    options = {"threshold": threshold, "as_json": as_json, "beam": beam, "allowed": allowed, "threads": threads}
+    options = {"threshold": threshold, "beam": beam, "allowed": allowed, "threads": threads}
     options |= {"whole_file": whole_file, "vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, no_header=no_header)
+    to_file = {"--id-column": id_column, "--block-rows": block_rows, "--engine": engine, "--workers": workers}
+    if output is not None:
+        from umpteen.cli.batch_prediction import predict as write
+
+        options |= {"id_column": id_column, "block_rows": block_rows, "backend": backend, "workers": workers}
+        write(model, source, output, k=k, engine=engine or "local", terminal=terminal, **options)
+        return
+    check_output_flags(to_file)
+    options["as_json"] = as_json
     with terminal.compiling():
         loaded = umpteen.load(model, backend=backend)
         if source == "-" and sys.stdin is not None and sys.stdin.isatty():

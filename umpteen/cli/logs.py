@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from umpteen.cli.terminal import json_line
 from umpteen.engine import Callback, Record, stage_name
+from umpteen.engine.printable import json_line
 from umpteen.errors import BadConfig, BadInput, MissingExtra, nearest
 
 _NOT_PLOTTED = ("model", "step")  # they say which curve a value belongs to, and where

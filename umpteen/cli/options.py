@@ -1,7 +1,7 @@
 """Parse settings on the command line: ``--set tree.branching=16``, ``--tree.branching 16`` and JSON files."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +190,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise BadConfig(f'the config file {path} must hold a JSON object such as {{"seed": 1}}')
     return values
+
+
+def check_output_flags(given: Mapping[str, Any]) -> None:
+    """Refuse flags that only have a meaning where predictions are written to a file."""
+    for flag, value in given.items():
+        if value is not None:
+            raise BadConfig(f"{flag} is for predictions that are written to a file; name it, too: -o OUT.parquet")

@@ -1,6 +1,5 @@
 """Output of the commands: results to stdout; notes, progress and errors to stderr."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from rich.tree import Tree
 from umpteen.engine import Callback as RecordCallback
 from umpteen.engine import Progress as Callback
 from umpteen.engine import Record, silent, stage_name
-from umpteen.engine.printable import UNSAFE, printable
+from umpteen.engine.printable import json_line, printable
 from umpteen.kernels.compiling import on_compile
 
 _WIDE = 160  # width of tables if the output is not a terminal
@@ -213,12 +212,6 @@ def figures_of(progress: Callback) -> list[RecordCallback]:
 def branch(text: str) -> Tree:
     """Return a tree with a text as its root; ``add`` puts others below it."""
     return Tree(Text(printable(text)))
-
-
-def json_line(value: Any) -> str:
-    """Format a value as JSON on one line, with control characters escaped."""
-    text = json.dumps(value, ensure_ascii=False)
-    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def duration(seconds: float) -> str:

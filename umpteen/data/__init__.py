@@ -6,11 +6,11 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.documents import stream_documents
 from umpteen.data.label_vocabulary import Vocabulary
 from umpteen.data.labels import Labels
-from umpteen.data.readers import read, read_pair, read_texts, stream_texts
+from umpteen.data.readers import read, read_pair, read_texts, stream_identified, stream_texts
 
 __all__ = [
     "Dataset", "Labels", "Vocabulary", "load_demo", "read", "read_pair", "read_texts", "stream_documents",
-    "stream_texts",
+    "stream_identified", "stream_texts",
 ]  # fmt: skip
 
 

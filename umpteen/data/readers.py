@@ -23,7 +23,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.documents import find_documents
 from umpteen.data.label_vocabulary import Vocabulary
 from umpteen.data.labels import Labels
-from umpteen.data.lines import PACKED, find_packed, listing, missing, open_text, plain_suffix
+from umpteen.data.lines import PACKED, find_packed, listing, missing, open_bytes, open_text, plain_suffix
 from umpteen.data.sparse import wrap
 from umpteen.data.stored_texts import StoredTexts
 from umpteen.errors import BadInput
@@ -160,6 +160,63 @@ def stream_texts(
             raise missing(Path(path))
         return tables.table_corpus(Path(path), kind, columns).texts()
     return _lines_or_json(open_text(path), str(path), kind in tables.TABLES, columns.text)
+
+
+def stream_identified(
+    path: PathLike,
+    id_column: str | int,
+    split: str = "train",
+    text_column: str | int | None = None,
+    has_header: bool = True,
+) -> Iterator[tuple[str | int, str]]:
+    """Yield the id and the text of each row of a table, or of a split of a folder that is a table.
+
+    Ids are text or whole numbers. Takes the other arguments like :func:`stream_texts`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "test.csv").write_text("number,text\\nb7,red apple\\nb9,green pear\\n")
+    ...     list(stream_identified(f"{folder}/test.csv", "number"))
+    [('b7', 'red apple'), ('b9', 'green pear')]
+    """
+    columns = replace(tables.Columns.of(text_column, None, has_header=has_header), labels=None, are_given=True)
+    tables.Columns.of(id_column, has_header=has_header)  # refuses a name where columns have numbers
+    wanted = [columns.text, str(id_column)]
+    if str(path) != "-" and Path(path).is_dir():
+        path = _find(Path(path), split, columns).where
+    kind = plain_suffix(Path(path))
+    if kind in (".tsv", *tables.TABLES):
+        if not Path(path).exists():
+            raise missing(Path(path))
+        return tables.identified_texts(tables.table_values(Path(path), kind, columns, wanted))
+    lines = open_text(path)
+    first = next(lines, None)
+    if first is not None and not tables.is_json_row(first, columns.text):
+        raise BadInput(f"{path} has no columns, so there is no '{id_column}'; leave the id column out (--id-column)")
+    both = [] if first is None else chain([first], lines)
+    return tables.identified_texts(tables.json_values(both, str(path), wanted))
+
+
+def count_rows(path: PathLike, split: str = "train") -> int | None:
+    """Return about how many rows :func:`stream_texts` yields, by a quick look; None for standard input.
+
+    Of Parquet the number is exact; of text files it is that of the lines, blank ones and those inside of quotes too.
+    """
+    if str(path) == "-":
+        return None
+    path = Path(path)
+    if path.is_dir():
+        path = _find(path, split, tables.Columns(labels=None)).where
+    if path.is_dir():
+        return sum(1 for _ in find_documents(path))
+    if plain_suffix(path) == ".parquet":
+        with tables.open_parquet(path) as table:
+            return int(table.metadata.num_rows)
+    with open_bytes(path) as stream:
+        return sum(block.count(b"\n") for block in iter(partial(stream.read, 1 << 20), b""))
 
 
 def read_texts(path: PathLike, text_column: str | int | None = None, has_header: bool = True) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +21,10 @@ from umpteen.errors import BadInput, MissingExtra, nearest
 
 TABLES = (".jsonl", ".ndjson", ".csv", ".parquet")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_PARQUET_ROWS = 4096  # rows read at a time
+_BUFFER = 1 << 20  # bytes of a column of a Parquet file that are read at a time
+
+Values = tuple[str, list[Any]]  # the place of a row, for messages, and its values in some columns
 
 
 @dataclass(frozen=True)
@@ -62,17 +66,19 @@ class Columns:
 def table_corpus(path: Path, kind: str, columns: Columns) -> Corpus:
     """Return the corpus of a table: ``kind`` is the suffix of its format."""
     names: dict[str, str] = {}
+    wanted = [columns.text] if columns.labels is None else [columns.text, columns.labels]
+    return Corpus(path, lambda: _as_rows(table_values(path, kind, columns, wanted), names), is_table=True, names=names)
+
+
+def table_values(path: Path, kind: str, columns: Columns, wanted: Sequence[str]) -> Iterator[Values]:
+    """Yield the place of every row of a table, for messages, and its values in the wanted columns."""
     if not columns.has_header and kind not in _DELIMITERS:
         raise BadInput(f"{path} names its columns; only CSV and TSV files can be without a header (--no-header)")
-
-    def rows() -> Iterator[Row]:
-        if kind in _DELIMITERS:
-            return _csv_rows(path, _DELIMITERS[kind], columns)
-        if kind == ".parquet":
-            return _parquet_rows(path, columns.text, columns.labels, names)
-        return json_rows(open_text(path), str(path), columns.text, columns.labels, names)
-
-    return Corpus(path, rows, is_table=True, names=names)
+    if kind in _DELIMITERS:
+        return _csv_values(path, _DELIMITERS[kind], columns.has_header, wanted)
+    if kind == ".parquet":
+        return _parquet_values(path, wanted)
+    return json_values(open_text(path), str(path), wanted)
 
 
 def is_json_row(line: str, text_column: str) -> bool:
@@ -89,7 +95,12 @@ def json_rows(
     first_line: int = 1,
 ) -> Iterator[Row]:
     """Yield the rows of JSON lines; blank lines are skipped."""
-    names = {} if names is None else names
+    wanted = [text_column] if label_column is None else [text_column, label_column]
+    yield from _as_rows(json_values(lines, where, wanted, first_line), {} if names is None else names)
+
+
+def json_values(lines: Iterable[str], where: str, wanted: Sequence[str], first_line: int = 1) -> Iterator[Values]:
+    """Yield the wanted columns of JSON lines; blank lines are skipped."""
     for number, line in enumerate(lines, start=first_line):
         if not line.strip():
             continue
@@ -99,10 +110,26 @@ def json_rows(
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{here}: not valid JSON: {error}") from error
         if not isinstance(record, dict):
-            raise BadInput(f"{here}: each line must be a JSON object with a '{text_column}' key")
-        text = _field(record, text_column, here)
-        cell = [] if label_column is None else _field(record, label_column, here)
-        yield _as_text(text, here), _as_cell(cell, here, names)
+            raise BadInput(f"{here}: each line must be a JSON object with a '{wanted[0]}' key")
+        yield here, [_field(record, column, here) for column in wanted]
+
+
+def _as_rows(values: Iterable[Values], names: dict[str, str]) -> Iterator[Row]:
+    """Yield texts and labels, given the columns of the texts and perhaps of the labels."""
+    for here, (text, *cells) in values:
+        yield _as_text(text, here), _as_cell(cells[0], here, names) if cells else []
+
+
+def identified_texts(values: Iterable[Values]) -> Iterator[tuple[str | int, str]]:
+    """Yield ids and texts, given the columns of the texts and of the ids."""
+    for here, (text, identifier) in values:
+        if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
+            raise BadInput(f"{here}: an id must be text or a whole number, but is {identifier!r:.80}; fill the column")
+        if isinstance(identifier, str):
+            identifier = _without_surrogates(identifier)
+        elif not -(2**63) <= identifier < 2**63:
+            raise BadInput(f"{here}: an id must fit in 64 bits, but is {identifier}; write it as text")
+        yield identifier, _as_text(text, here)
 
 
 def csv_records(path: Path, *, delimiter: str = ",", has_header: bool = True) -> Iterator[tuple[str, list[str]]]:
@@ -135,34 +162,37 @@ def _wrong_width(here: str, record: list[str], width: int, delimiter: str, has_h
     return f"{here}: {len(record)} columns where {first} has {width}; {remedy}"
 
 
-def _csv_rows(path: Path, delimiter: str, columns: Columns) -> Iterator[Row]:
-    records = csv_records(path, delimiter=delimiter, has_header=columns.has_header)
+def _csv_values(path: Path, delimiter: str, has_header: bool, wanted: Sequence[str]) -> Iterator[Values]:
+    records = csv_records(path, delimiter=delimiter, has_header=has_header)
     where, first = next(records)
-    names = [name.strip() for name in first] if columns.has_header else [str(at) for at in range(len(first))]
-    text_at = _column(names, columns.text, where)
-    label_at = None if columns.labels is None else _column(names, columns.labels, where)
-    for here, record in records if columns.has_header else chain([(where, first)], records):
-        yield record[text_at], [] if label_at is None else _as_cell(record[label_at], here, {})
+    names = [name.strip() for name in first] if has_header else [str(at) for at in range(len(first))]
+    places = [_column(names, column, where) for column in wanted]
+    for here, record in records if has_header else chain([(where, first)], records):
+        yield here, [record[at] for at in places]
 
 
-def _parquet_rows(path: Path, text_column: str, label_column: str | None, names: dict[str, str]) -> Iterator[Row]:
+def _parquet_values(path: Path, wanted: Sequence[str]) -> Iterator[Values]:
+    number = 0
+    with open_parquet(path) as table:
+        for column in wanted:
+            _field(dict.fromkeys(table.schema_arrow.names, 0), column, str(path))
+        for batch in table.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(wanted))):
+            for record in batch.to_pylist():
+                yield f"{path}: row {number}", [record[column] for column in wanted]
+                number += 1
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; errors while it is read become ``BadInput``."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtra("pyarrow", "data", "reading Parquet") from error
-    columns = [text_column] if label_column is None else [text_column, label_column]
-    number = 0
     try:
-        with pq.ParquetFile(path) as table:
-            for column in columns:
-                _field(dict.fromkeys(table.schema_arrow.names, 0), column, str(path))
-            for batch in table.iter_batches(columns=columns):
-                for record in batch.to_pylist():
-                    here = f"{path}: row {number}"
-                    cell = [] if label_column is None else record[label_column]
-                    yield _as_text(record[text_column], here), _as_cell(cell, here, names)
-                    number += 1
+        with pq.ParquetFile(path, buffer_size=_BUFFER) as table:
+            yield table
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path} is not a readable Parquet file: {error}") from error
 

@@ -1,6 +1,8 @@
 """Escape control characters in text that may come from a stranger: label names, texts, settings."""
 
+import json
 import re
+from typing import Any
 
 # Control characters of terminals: C0, DEL, C1, line and paragraph separators, and the marks of bidirectional text.
 # Unpaired surrogates are escaped by the streams.
@@ -16,3 +18,9 @@ def printable(text: str, keep: str = "") -> str:
     if not UNSAFE.search(text):
         return text
     return UNSAFE.sub(lambda match: match[0] if match[0] in keep else repr(match[0])[1:-1], text)
+
+
+def json_line(value: Any) -> str:
+    """Format a value as JSON on one line, with control characters escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"

@@ -24,6 +24,11 @@ class Background:
         except BaseException as error:  # raised in the thread that asks for the result
             self._error = error
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the call has ended."""
+        return not self._thread.is_alive()
+
     def result(self) -> Any:
         """Wait for the end of the call."""
         self._thread.join()

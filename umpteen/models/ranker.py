@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
-from umpteen.engine import Callback, Engine, Memory, Progress, ignore, n_threads, silent, with_prefix
+from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.engine.select import make_engine
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
@@ -176,11 +176,11 @@ def begin_run(
         check_places(configs, checkpoint)
     elif not in_files:
         return None
-    threads = max((n_threads(config.threads) for config in configs), default=1)
-    made = (
-        engine if not (engine is None or isinstance(engine, str)) else make_engine(engine or "local", threads=threads)
-    )
-    return Run(checkpoint, made, bound, in_files=bool(bound.total) or engine is not None)
+    if engine is None:
+        engine = LocalEngine(max((n_threads(config.threads) for config in configs), default=1))
+    elif isinstance(engine, str):
+        engine = make_engine(engine)
+    return Run(checkpoint, engine, bound, in_files=in_files)
 
 
 def end_tasks(run: Run | None, engine: str | Engine | None) -> None:

@@ -92,10 +92,11 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold an exclusive lock on a folder, which ends with the process; yield whether the folder still exists.
 
-    Folders that cannot be locked (Windows, some network file systems) are used without a lock.
+    Without ``wait``, BlockingIOError is raised if another process holds the lock. Folders that cannot be locked
+    (Windows, some network file systems) are used without a lock.
     """
     if fcntl is None:
         yield folder.is_dir()
@@ -106,8 +107,12 @@ def locked(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
         yield _is_at(descriptor, folder)
     finally:
         os.close(descriptor)

@@ -28,6 +28,7 @@ from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.store.atomic import explained, locked, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
+from umpteen.store.made import MANY_TRIES, make_folder, remove_made
 from umpteen.store.names import is_plain, open_inside, remove_inside
 from umpteen.store.tensors import (
     ARRAYS,
@@ -44,8 +45,6 @@ from umpteen.store.tensors import (
 
 _STAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _JOURNAL = ".umpteen-stages-{}"
-_MADE = ".umpteen-made"
-_MANY_TRIES = 100
 NO_BOUND = Memory(0)
 _MOST_ATTEMPTS = 8  # of processes at writing one stage
 
@@ -189,7 +188,9 @@ class Checkpoint:
             if is_held:
                 self._journal.settle()
         for folder in reversed(self._places):
-            _unmake(folder)
+            with suppress(OSError), locked(folder) as is_held:
+                if is_held:
+                    remove_made(folder)
 
     @property
     def _journal(self) -> Journal:
@@ -206,10 +207,10 @@ class Checkpoint:
     @contextmanager
     def _made(self) -> Iterator[None]:
         """Create the folder if necessary and hold its lock; try again if another run removes it meanwhile."""
-        for _ in range(_MANY_TRIES):
+        for _ in range(MANY_TRIES):
             try:
                 for number, folder in enumerate(self._places):
-                    _make(folder, parents=number == 0)
+                    make_folder(folder, parents=number == 0)
             except FileNotFoundError:  # the folder above was removed again
                 continue
             with ExitStack() as lock:
@@ -261,30 +262,6 @@ class Run:
             part.clear()
         if self._temporary:
             self._end()
-
-
-def _make(folder: Path, *, parents: bool) -> None:
-    """Create a folder and mark it as created for stages."""
-    try:
-        folder.mkdir(parents=parents)
-    except FileExistsError:
-        return
-    with suppress(OSError):
-        (folder / _MADE).touch(exist_ok=False)
-
-
-def _unmake(folder: Path) -> None:
-    """Remove a folder that was created for stages, if it is empty otherwise."""
-    with suppress(OSError), locked(folder) as is_held:
-        for _ in range(_MANY_TRIES):
-            if not is_held or os.listdir(folder) != [_MADE]:
-                return
-            os.unlink(folder / _MADE)
-            try:
-                folder.rmdir()
-                return
-            except OSError:  # another run has begun to use it, and needs the mark to remove it
-                (folder / _MADE).touch()
 
 
 def _attempts(token: str) -> list[str]:

@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
     folder = Path(path)
     before = None
     for _ in range(_MANY_READS):
-        content = _config_bytes(folder)
+        content = config_bytes(folder)
         try:
             return Stored(folder, content, mmap=mmap)
         except FileNotFoundError as error:
@@ -68,7 +68,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = True) -> Stored:
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Return whether the folder holds an umpteen model, of any format."""
     try:
-        _check_config(parse_json(_config_bytes(Path(path)), path), Path(path))
+        _check_config(parse_json(config_bytes(Path(path)), path), Path(path))
     except BadModelFile:
         return False
     return True
@@ -81,7 +81,7 @@ def named(folder: Path) -> list[str]:
 
 def table_of(folder: Path) -> dict[str, int]:
     """Return the files that config.json names, with their sizes; none of them need exist."""
-    document = _check_config(parse_json(_config_bytes(folder), folder / CONFIG), folder)
+    document = _check_config(parse_json(config_bytes(folder), folder / CONFIG), folder)
     return dict(check_files(document["files"], folder).values())
 
 
@@ -178,7 +178,8 @@ class Stored:
                 raise damaged(self.path / file, "its content has changed since it was saved")
 
 
-def _config_bytes(folder: Path) -> bytes:
+def config_bytes(folder: Path) -> bytes:
+    """Return the content of ``config.json``; raise BadModelFile if there is none."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise BadModelFile(f"model folder '{folder}' {what}; check the path")
