@@ -1,24 +1,44 @@
-"""Choose what runs the tasks of a long job by name."""
+"""Make an engine by its name."""
 
-from umpteen.engine.processes import ProcessEngine
+from __future__ import annotations
+
 from umpteen.engine.tasks import Engine, LocalEngine
 from umpteen.errors import BadConfig, nearest
 
-ENGINES = ("local", "processes")
+ENGINES = ("local", "processes", "ray")
 
 
 def make_engine(name: str, *, workers: int = 0, threads: int = 0, address: str | None = None) -> Engine:
-    """Return an engine: ``local`` (this process) or ``processes`` (others of this machine).
+    """Return an engine; who makes it closes it.
 
     Parameters
     ----------
+    name
+        ``local`` runs tasks in this process, ``processes`` in other processes of this machine, ``ray`` on the nodes of
+        a Ray cluster.
     workers
-        Number of processes; 0 means one for each core.
+        The most tasks that run at the same time; 0 means as many as there are cores for.
     threads
-        Threads of this process; other processes have one each.
+        Threads of this process for ``local``, of each task for ``ray``; 0 means all cores and one. ``processes`` have one
+        each, and without ``workers`` this is their number.
+    address
+        ``host:port`` of the head node of a cluster, or ``auto``; see :class:`umpteen.engine.cluster.RayEngine`.
+
+    Examples
+    --------
+    >>> make_engine("local", threads=2).n_workers
+    1
     """
+    if name not in ENGINES:
+        raise BadConfig(f"engine must be one of {', '.join(ENGINES)}, but is {name!r:.80}{nearest(str(name), ENGINES)}")
+    if address is not None and name != "ray":
+        raise BadConfig(f"an address is for the engine 'ray', but the engine is '{name}'; pass --engine ray")
     if name == "local":
         return LocalEngine(threads)
     if name == "processes":
+        from umpteen.engine.processes import ProcessEngine
+
         return ProcessEngine(workers or threads)
-    raise BadConfig(f"engine must be one of {', '.join(ENGINES)}, but is {name!r:.80}{nearest(str(name), ENGINES)}")
+    from umpteen.engine.cluster import RayEngine
+
+    return RayEngine(address, threads=max(1, threads), max_workers=workers)
