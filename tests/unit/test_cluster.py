@@ -186,7 +186,7 @@ def test_a_run_ends_if_no_node_is_left(engine, cluster):
     with pytest.raises(TaskFailed, match="no node with 2 cores"):
         only.run([Task(FAIL, {})])
     with pytest.raises(BadConfig, match="no node of the cluster has 2 cores"):
-        RayEngine(threads=2)
+        RayEngine(threads=2, patience=0.0)
     only.close()
     assert engine.run([Task(LARGE, {"n": 1})]) == ["x"]  # the connection was not made by it
 

@@ -33,6 +33,7 @@ from umpteen.errors import BadConfig
 __all__ = ["ObjectStoreReport", "RayEngine", "check_storage"]
 
 _REFRESH_SECONDS = 2.0  # between two looks at the nodes of the cluster
+_JOIN_SECONDS = 60.0  # until a cluster without nodes for tasks is refused
 _STOP_SECONDS = 10.0  # until tasks that are cancelled are left alone
 
 
@@ -51,7 +52,8 @@ class RayEngine:
     max_workers
         The most tasks that run at the same time; 0 means as many as the cluster has cores for.
     patience
-        Seconds after which a run ends with an error if no node is left that can run a task.
+        Seconds after which a run ends with an error if no node is left that can run a task. A cluster that has none at
+        the beginning is refused after a minute at most.
     """
 
     def __init__(
@@ -61,12 +63,7 @@ class RayEngine:
         self._message_bytes = 0
         self._is_ours = connect(address)
         try:
-            self._look()
-            if not self.n_workers:
-                raise BadConfig(
-                    f"no node of the cluster has {self.threads} cores for a task; lower the number of threads or start "
-                    "nodes with 'ray start --address'"
-                )
+            self._wait_for_nodes()
             check_versions(self.threads)
             self._store = ObjectStoreCounter()
         except BaseException:
@@ -107,6 +104,19 @@ class RayEngine:
         if self._is_ours:
             import_ray().shutdown()
             self._is_ours = False
+
+    def _wait_for_nodes(self) -> None:
+        """Wait for the first node that can run tasks: the nodes of a cluster start at about the same time."""
+        until = time.monotonic() + min(self.patience, _JOIN_SECONDS)
+        self._look()
+        while not self.n_workers:
+            if time.monotonic() > until:
+                raise BadConfig(
+                    f"no node of the cluster has {self.threads} cores for a task; lower the number of threads or start "
+                    "nodes with 'ray start --address'"
+                )
+            time.sleep(_REFRESH_SECONDS)
+            self._look()
 
     def _look(self) -> None:
         """Count the tasks that the nodes of the cluster can run now."""
