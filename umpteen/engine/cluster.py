@@ -20,6 +20,7 @@ from umpteen.engine.cluster_nodes import (
     connect,
     differences,
     import_ray,
+    last_line,
     n_slots,
     remote,
     versions,
@@ -90,8 +91,7 @@ class RayEngine:
         except BaseException:
             _cancel(run.running)
             raise
-        finally:
-            self._store.update()
+        self._store.update()
         return run.results
 
     def object_store_report(self) -> ObjectStoreReport:
@@ -163,7 +163,7 @@ class RayEngine:
         try:
             answer = import_ray().get(call)
         except (errors.RayTaskError, errors.TaskCancelledError, errors.RuntimeEnvSetupError) as error:
-            raise TaskFailed(f"a node could not run a task: {error}") from error
+            raise TaskFailed(f"a node could not run a task: {last_line(error)}") from error
         except errors.RayError:  # the process, its node or its object store ended
             return None
         self._message_bytes += len(answer)

@@ -127,7 +127,8 @@ def _python_path() -> list[str]:
 
     folder = Path(umpteen.__file__).absolute().parents[1]
     tree = [str(folder)] if (folder / "pyproject.toml").is_file() else []
-    return tree + [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in tree]
+    given = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return tree + [path for path in given if path not in tree]
 
 
 def versions() -> dict[str, str]:
@@ -232,11 +233,16 @@ def _answer(node: dict[str, Any], call: Any) -> _Answer:
     try:
         return _Answer(name, ray.get(call, timeout=0))
     except ray.exceptions.RayTaskError as error:
-        return _Answer(name, error=str(error.cause or error).strip().splitlines()[-1])
+        return _Answer(name, error=last_line(error))
     except ray.exceptions.GetTimeoutError:
         return _Answer(name, error=f"no answer in {_ANSWER_SECONDS:.0f} s")
     except ray.exceptions.RayError as error:
         return _Answer(name, error=type(error).__name__)
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of what an error says: an error of ray holds a whole traceback."""
+    return (str(getattr(error, "cause", None) or error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 @contextlib.contextmanager

@@ -50,9 +50,8 @@ class ObjectStoreCounter:
     """Counts from the moment when it is made."""
 
     def __init__(self) -> None:
-        self._first, self._alive = _created_bytes(), set()  # type: dict[str, int], set[str]
-        self._last = dict(self._first)
-        self._alive = set(self._first)
+        self._first = _created_bytes()
+        self._last, self._alive = dict(self._first), set(self._first)
 
     def update(self) -> None:
         """Ask all nodes; a node that ended keeps its last count."""
