@@ -1,6 +1,6 @@
 """Train on Ray clusters of one and of two worker nodes of one core, on this machine.
 
-    python -m benchmarks.cluster [--tasks 24] [--rounds 3] [--page docs/clusters.md]
+    python -m benchmarks.cluster [--tasks 24] [--rounds 2] [--page docs/clusters.md]
 
 Prints the times, the speed-up, and the bytes in the object store against those of the data, and checks that all runs
 write the same files as a run in this process. In the last run one of two nodes is killed in the middle. Times include
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -135,9 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, and return 1 if a result differs or a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=24, help="number of folds")
-    parser.add_argument("--rounds", type=int, default=3, help="times that one and two nodes are measured in turn")
+    parser.add_argument("--rounds", type=int, default=2, help="times that one and two nodes are measured in turn")
     parser.add_argument("--page", type=Path, help="also write the table into this page")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the nodes too
     with tempfile.TemporaryDirectory() as storage, tasks_importable():
         data = Path(storage, "data")
         data.mkdir()
@@ -169,8 +171,8 @@ def section(runs: dict[str, Measured], data_bytes: int, options: argparse.Namesp
     return (
         f"{table(head, lines)}\n\nA cross-validation of XR-Linear on the embedded data, {data_bytes / 1e6:.1f} MB of "
         f"vectors and labels, in {options.tasks} tasks of one thread; {len(runs['1 node'].files)} files written. Nodes "
-        f"have one core. Times include the start of the processes of the tasks; the fastest of {options.rounds} rounds. "
-        f"{here['cores']} cores ({here['cpu']}), {here['date']}."
+        f"have one core. Times include the start of the processes of the tasks; the fastest of {options.rounds} "
+        f"rounds. {here['cores']} cores ({here['cpu']}), {here['date']}."
     )
 
 
