@@ -222,6 +222,12 @@ def test_the_number_of_tasks_at_the_same_time_can_be_limited(engine, tmp_path):
     assert limited.run([Task(ALONE, {"path": str(tmp_path / "lock")})] * 6) == [1] * 6
 
 
+def test_an_engine_that_was_closed_connects_again(engine, tmp_path):
+    again = RayEngine()
+    again.close()
+    assert again.run([Task(LARGE, {"n": 2})]) == ["xx"]
+
+
 def test_the_object_store_holds_only_what_is_large(cluster, tmp_path, engine):
     small = RayEngine()
     small.run(digests(tmp_path / "ray"))
@@ -291,11 +297,12 @@ def test_without_an_address_a_cluster_of_this_machine_is_started():
     code = """
 from umpteen.engine.select import make_engine
 engine = make_engine("ray", threads=1)
-print(engine.n_workers, [node["NodeManagerAddress"] for node in __import__("ray").nodes()])
+print([node["NodeManagerAddress"] for node in __import__("ray").nodes()])
 engine.close()
+print(engine.object_store_report().n_nodes)
 """
     done = run_python(code)
-    assert done.stdout.split(maxsplit=1)[1].strip() == "['127.0.0.1']", done.stderr
+    assert done.stdout.splitlines() == ["['127.0.0.1']", "1"], done.stderr
 
 
 def run_python(code: str):

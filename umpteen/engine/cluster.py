@@ -60,13 +60,19 @@ class RayEngine:
     def __init__(
         self, address: str | None = None, *, threads: int = 1, max_workers: int = 0, patience: float = 600.0
     ) -> None:
-        self.threads, self.max_workers, self.patience = max(1, threads), max_workers, patience
+        self.address, self.threads = address, max(1, threads)
+        self.max_workers, self.patience = max_workers, patience
         self._message_bytes = 0
-        self._is_ours = connect(address)
+        self._store: ObjectStoreCounter | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Connect to the cluster and check its nodes."""
+        self._is_ours, self._is_open = connect(self.address), True
         try:
             self._wait_for_nodes()
             check_versions(self.threads)
-            self._store = ObjectStoreCounter()
+            self._store = self._store or ObjectStoreCounter()
         except BaseException:
             self.close()
             raise
@@ -78,7 +84,9 @@ class RayEngine:
         return min(self._n_slots, self.max_workers or self._n_slots)
 
     def run(self, tasks: Sequence[Task], *, stage: str = "", progress: Progress = silent) -> list[Any]:
-        """Run tasks, the largest first."""
+        """Run tasks, the largest first; an engine that was closed connects again."""
+        if not self._is_open:
+            self._open()
         run = _Run(tasks)
         done, total = 0, sum(task.cost for task in tasks)
         progress(stage, 0, total)
@@ -91,19 +99,26 @@ class RayEngine:
         except BaseException:
             _cancel(run.running)
             raise
-        self._store.update()
+        self._count()
         return run.results
 
     def object_store_report(self) -> ObjectStoreReport:
-        """Return what went through the object stores of the cluster since the engine was made."""
-        self._store.update()
-        return self._store.report(self._message_bytes)
+        """Return what went through the object stores since the engine was made, until it is closed."""
+        self._count()
+        return self._store.report(self._message_bytes)  # type: ignore[union-attr]
 
     def close(self) -> None:
         """Close the connection, unless it existed before; a cluster that was started for it ends."""
+        self._count()
         if self._is_ours:
             import_ray().shutdown()
-            self._is_ours = False
+        self._is_ours = self._is_open = False
+
+    def _count(self) -> None:
+        """Ask the nodes for the counts of their object stores."""
+        if self._is_open and self._store is not None:
+            with contextlib.suppress(import_ray().exceptions.RayError):  # the cluster has ended
+                self._store.update()
 
     def _wait_for_nodes(self) -> None:
         """Wait for the first node that can run tasks: the nodes of a cluster start at about the same time."""
