@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+import scipy.sparse as sp
 
 import umpteen
-from umpteen.engine import LocalEngine, Task
+from umpteen import XRLinear
+from umpteen.engine import LocalEngine, Task, silent
 from umpteen.engine.cluster import RayEngine, check_storage
 from umpteen.engine.processes import ProcessEngine, TaskFailed
 from umpteen.engine.select import make_engine
@@ -169,6 +171,28 @@ def test_tasks_of_a_node_that_is_killed_run_again(engine, cluster, tmp_path):
     assert counting.object_store_report().n_lost == 1
 
 
+def test_a_training_of_which_a_node_is_killed_gives_the_same_model(engine, cluster, tiny, tmp_path):
+    (node,) = cluster.add(1)
+    doomed, texts = [node], tiny.texts * 3
+    Y = sp.vstack([tiny.Y] * 3).tocsr()
+
+    def kill_after_the_first_task(stage: str, done: int, total: int) -> None:
+        if doomed and done:
+            doomed.pop().kill()
+
+    for name, chosen in {"local": LocalEngine(1), "ray": RayEngine()}.items():
+        model, progress = XRLinear(threads=1), kill_after_the_first_task if name == "ray" else silent
+        model.fit(texts, Y, engine=chosen, checkpoint=str(tmp_path / f"{name}.stages"), progress=progress)
+        model.save(tmp_path / name)
+    assert not doomed
+    assert weights(tmp_path / "ray") == weights(tmp_path / "local")
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """Return all arrays of a model, tf-idf included."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
 def test_a_task_whose_process_is_killed_runs_again(engine, tmp_path):
     assert engine.run([Task(DIE_ONCE, {"path": str(tmp_path / "mark")})]) == ["done"]
 
@@ -269,6 +293,11 @@ def test_storage_that_a_node_does_not_see_is_refused(engine, cluster, monkeypatc
     assert f"{other.host} (" in str(caught.value)
     assert f"{seeing.host} (" not in str(caught.value)
     assert not list(seeing.folder.glob(".umpteen-storage*"))
+
+
+def test_storage_may_be_created_later(engine, tmp_path):
+    engine.check_storage(tmp_path / "later" / "stages")
+    assert not list(tmp_path.iterdir())
 
 
 def test_storage_must_be_a_folder(engine, tmp_path):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from umpteen.engine.cluster_nodes import (
@@ -101,6 +103,13 @@ class RayEngine:
             raise
         self._count()
         return run.results
+
+    def check_storage(self, folder: str | os.PathLike[str]) -> None:
+        """Refuse a folder that is not shared by this machine and all nodes; it may be created later."""
+        if not self._is_open:
+            self._open()
+        place = Path(folder).absolute()
+        check_storage(next((parent for parent in (place, *place.parents) if parent.exists()), place), self.threads)
 
     def object_store_report(self) -> ObjectStoreReport:
         """Return what went through the object stores since the engine was made, until it is closed."""

@@ -19,8 +19,8 @@ def make_engine(name: str, *, workers: int = 0, threads: int = 0, address: str |
     workers
         The most tasks that run at the same time; 0 means as many as there are cores for.
     threads
-        Threads of this process for ``local``, of each task for ``ray``; 0 means all cores and one. ``processes`` have one
-        each, and without ``workers`` this is their number.
+        Threads of this process for ``local``; 0 means one for each core. Other processes have one each, and without
+        ``workers`` this is the number of ``processes``.
     address
         ``host:port`` of the head node of a cluster, or ``auto``; see :class:`umpteen.engine.cluster.RayEngine`.
 
@@ -41,4 +41,4 @@ def make_engine(name: str, *, workers: int = 0, threads: int = 0, address: str |
         return ProcessEngine(workers or threads)
     from umpteen.engine.cluster import RayEngine
 
-    return RayEngine(address, threads=max(1, threads), max_workers=workers)
+    return RayEngine(address, max_workers=workers)
