@@ -48,5 +48,5 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt tests/requirements.txt | $(BIN)/python
-	$(PIP) --editable ".[data,skos,plot,tensorboard,serve,hub,onnx]" -r tests/requirements.txt
+	$(PIP) --editable ".[data,skos,plot,tensorboard,serve,hub,onnx,ray]" -r tests/requirements.txt
 	@touch $@

@@ -27,7 +27,7 @@ PACKAGE = ROOT / "umpteen"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = sorted(["umpteen", *(module.name for module in pkgutil.walk_packages(umpteen.__path__, "umpteen."))])
 OPTIONAL = {
-    "fastapi", "huggingface_hub", "matplotlib", "onnx", "onnxruntime", "prometheus_client", "pyarrow", "rdflib",
+    "fastapi", "huggingface_hub", "matplotlib", "onnx", "onnxruntime", "prometheus_client", "pyarrow", "ray", "rdflib",
     "safetensors", "starlette", "tensorboard", "torch", "transformers", "triton", "uvicorn",
 }  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_requirements_are_imported_and_extras_are_not_required() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {_package(line) for line in project["dependencies"]}
     extras = project["optional-dependencies"]
-    assert set(extras) == {"transformers", "data", "skos", "plot", "tensorboard", "serve", "hub", "onnx", "all"}
+    assert set(extras) == {"transformers", "data", "skos", "plot", "tensorboard", "serve", "hub", "onnx", "ray", "all"}
     assert set(re.findall(r"\w+", extras["all"][0])) == set(extras) - {"all"} | {"umpteen"}
     optional = {_package(line) for name in set(extras) - {"all"} for line in extras[name]}
     assert not required & optional

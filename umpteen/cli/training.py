@@ -52,6 +52,12 @@ class Resources(NamedTuple):
         if self.engine is not None:
             self.engine.close()
 
+    def check_storage(self, folder: Path | None) -> None:
+        """Let an engine that uses other machines check that they see the folder of the stages."""
+        check = getattr(self.engine, "check_storage", None)
+        if check is not None and folder is not None:
+            check(folder)
+
     def folder(self, checkpoint: Path | None, output: Path) -> Path | None:
         """Return the folder of the stages of a training."""
         if self.storage is not None and checkpoint is not None:
@@ -97,6 +103,7 @@ def train(
             terminal.note(f"{key} has no effect here, only where {when}")
     checkpoint = resources.folder(checkpoint, output)
     check_places(configs, checkpoint, output)
+    resources.check_storage(checkpoint)
     parsed = parse_logs(logs)
     terminal.note(f"Reading {data}")
     vocabulary = None if vocab is None else Vocabulary.read(vocab)

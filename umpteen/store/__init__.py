@@ -13,6 +13,6 @@ from umpteen.store.tensors import load_tensors, save_tensors
 
 __all__ = [
     "FORMAT", "Checkpoint", "OutputParts", "Run", "SaveFailed", "Stored", "atomic_write", "check_checkpoint",
-    "check_name", "check_output", "files_of", "fingerprint", "format_bounded", "format_labels", "format_records", "is_model",
-    "load_tensors", "parse_labels", "parse_records", "read", "save_tensors", "write",
+    "check_name", "check_output", "files_of", "fingerprint", "format_bounded", "format_labels", "format_records",
+    "is_model", "load_tensors", "parse_labels", "parse_records", "read", "save_tensors", "write",
 ]  # fmt: skip
