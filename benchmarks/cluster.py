@@ -1,35 +1,31 @@
 """Train on Ray clusters of one and of two worker nodes of one core, on this machine.
 
-    python -m benchmarks.cluster [--tasks 24] [--rounds 2] [--page docs/clusters.md]
+    python -m benchmarks.cluster [DATA] [--rounds 2] [--page docs/clusters.md]
 
-Prints the times, the speed-up, and the bytes in the object store against those of the data, and checks that all runs
-write the same files as a run in this process. In the last run one of two nodes is killed in the middle. Times include
-the start of the processes that run the tasks, but not that of the nodes; the fastest of several rounds counts.
+Trains XR-Linear from texts, by default those of the demo. Prints the times, the speed-up, and the bytes in the object
+store against those of the texts, and checks that all models have the bytes of a training in memory. In the last run one
+of two nodes is killed in the middle. Times include the start of the processes that run the tasks, but not that of the
+nodes, nor reading the data; the fastest of several rounds counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-
-import scipy.sparse as sp
 
 import umpteen
 from benchmarks.ray_nodes import Cluster, cluster
 from benchmarks.report import machine, replace_between, table
-from umpteen.engine import Engine, LocalEngine, Progress, Task, silent
+from umpteen.data import Dataset, read
+from umpteen.engine import Engine, Progress, silent
 
-HERE = Path(__file__).parent
 MARKERS = ("<!-- cluster-bench:begin -->", "<!-- cluster-bench:end -->")
 SPEED_UP, SHARE = 1.6, 0.01  # the bars
 
@@ -44,33 +40,18 @@ class Measured:
     message_bytes: int = 0
 
 
-def train(engine: Engine, data: Path, output: Path, n_tasks: int, progress: Progress = silent) -> None:
-    """Train: a cross-validation of XR-Linear, one task for each fold."""
-    n_rows = sp.load_npz(data / "Y.npz").shape[0]
-    bounds = [n_rows * i // n_tasks for i in range(n_tasks + 1)]
-    tasks = [
-        Task(
-            "umpteen.cluster_tasks:fit_fold",
-            {"folder": str(data), "start": start, "stop": stop, "target": str(output / f"{start}")},
-        )
-        for start, stop in pairwise(bounds)
-    ]
-    engine.run(tasks, stage="training", progress=progress)
+def train(engine: Engine | None, data: Dataset, output: Path, progress: Progress = silent) -> None:
+    """Train with the tasks of an engine, or in memory without one."""
+    options = {} if engine is None else {"engine": engine, "checkpoint": output / "stages"}
+    model = umpteen.XRLinear(threads=1)
+    model.fit(data.texts, data.Y, label_names=data.labels, progress=progress, **options).save(output / "model")
 
 
-def write_data(folder: Path) -> int:
-    """Write the embedded data as matrices and return their bytes."""
-    demo = umpteen.load_demo("train")
-    sp.save_npz(folder / "X.npz", umpteen.Tfidf().fit(demo.texts).transform(demo.texts))
-    sp.save_npz(folder / "Y.npz", sp.csr_matrix(demo.Y))
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def measure(engine: Engine, data: Path, n_tasks: int, progress: Progress = silent) -> Measured:
+def measure(engine: Engine | None, data: Dataset, storage: Path, progress: Progress = silent) -> Measured:
     """Train into a new folder."""
-    output = Path(tempfile.mkdtemp(dir=data.parent))
+    output = Path(tempfile.mkdtemp(dir=storage))
     begun = time.perf_counter()
-    train(engine, data, output, n_tasks, progress)
+    train(engine, data, output, progress)
     seconds = time.perf_counter() - begun
     return Measured(files_but_history(output), seconds)
 
@@ -78,7 +59,7 @@ def measure(engine: Engine, data: Path, n_tasks: int, progress: Progress = silen
 def files_but_history(folder: Path) -> dict[str, bytes]:
     """Return what the model folders in a folder hold; only the times in their histories may differ."""
     files = {}
-    for path in sorted(folder.rglob("*.*")):
+    for path in sorted(folder.glob("model/**/*.*")):
         content = path.read_bytes()
         if path.name == "config.json":
             config = json.loads(content)
@@ -90,7 +71,7 @@ def files_but_history(folder: Path) -> dict[str, bytes]:
 
 
 def measure_cluster(
-    n_nodes: int, data: Path, n_tasks: int, progress: Callable[[Cluster], Progress] = lambda nodes: silent
+    n_nodes: int, data: Dataset, storage: Path, progress: Callable[[Cluster], Progress] = lambda nodes: silent
 ) -> Measured:
     """Train on a new cluster."""
     from umpteen.engine.cluster import RayEngine
@@ -98,57 +79,45 @@ def measure_cluster(
     with cluster(n_nodes) as nodes:
         engine = RayEngine(nodes.address)
         try:
-            measured = measure(engine, data, n_tasks, progress(nodes))
+            measured = measure(engine, data, storage, progress(nodes))
             report = engine.object_store_report()
         finally:
             engine.close()
     measured.store_bytes, measured.message_bytes = report.store_bytes, report.message_bytes
+    print(f"{n_nodes} nodes: {measured.seconds:.1f} s", flush=True)
     return measured
 
 
 def kill_in_the_middle(nodes: Cluster) -> Progress:
-    """Return a progress function that kills a node once half of the work is done."""
+    """Return a progress function that kills a node once half of the last level is trained."""
     doomed = [nodes.workers[-1]]
 
     def progress(stage: str, done: int, total: int) -> None:
-        if doomed and 2 * done >= total:
+        _, _, levels = stage.partition(" of ")
+        if doomed and stage == f"level {levels} of {levels}" and 2 * done >= total:
             doomed.pop().kill()
 
     return progress
 
 
-@contextmanager
-def tasks_importable() -> Iterator[None]:
-    """Let this process and all nodes find the tasks of the benchmark in the package, where tasks must be."""
-    before = os.environ.get("PYTHONPATH", "")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sitecustomize.py").write_text(f"import umpteen; umpteen.__path__.append({str(HERE)!r})")
-        umpteen.__path__.append(str(HERE))
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
-        try:
-            yield
-        finally:
-            umpteen.__path__.remove(str(HERE))
-            os.environ["PYTHONPATH"] = before
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and return 1 if a result differs or a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=24, help="number of folds")
+    parser.add_argument("data", type=Path, nargs="?", help="a dataset of texts; that of the demo by default")
     parser.add_argument("--rounds", type=int, default=2, help="times that one and two nodes are measured in turn")
     parser.add_argument("--page", type=Path, help="also write the table into this page")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the nodes too
-    with tempfile.TemporaryDirectory() as storage, tasks_importable():
-        data = Path(storage, "data")
-        data.mkdir()
-        data_bytes = write_data(data)
-        runs = {"this process": measure(LocalEngine(1), data, options.tasks)}
-        rounds = [[measure_cluster(n, data, options.tasks) for n in (1, 2)] for _ in range(options.rounds)]
+    data = umpteen.load_demo("train") if options.data is None else read(options.data)
+    with tempfile.TemporaryDirectory() as name:
+        storage = Path(name)
+        train(None, data, Path(tempfile.mkdtemp(dir=storage)))  # compiles kernels
+        runs = {"in memory": measure(None, data, storage)}
+        rounds = [[measure_cluster(n, data, storage) for n in (1, 2)] for _ in range(options.rounds)]
         runs["1 node"], runs["2 nodes"] = (fastest(measured) for measured in zip(*rounds, strict=True))
-        runs["2 nodes, one killed"] = measure_cluster(2, data, options.tasks, kill_in_the_middle)
-    text = section(runs, data_bytes, options)
+        runs["2 nodes, one killed"] = measure_cluster(2, data, storage, kill_in_the_middle)
+    data_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in data.texts)
+    text = section(runs, data_bytes, data, options)
     print(text)
     if options.page:
         options.page.write_text(replace_between(options.page.read_text(), text, *MARKERS))
@@ -163,22 +132,21 @@ def fastest(measured: Sequence[Measured]) -> Measured:
     return Measured(measured[0].files, min(run.seconds for run in measured), store, messages)
 
 
-def section(runs: dict[str, Measured], data_bytes: int, options: argparse.Namespace) -> str:
+def section(runs: dict[str, Measured], data_bytes: int, data: Dataset, options: argparse.Namespace) -> str:
     """Return the table and what was measured."""
-    head = ["run", "s", "speed-up", "object store, bytes", "share of the data", "messages, bytes", "same files"]
+    head = ["run", "s", "speed-up", "object store, bytes", "share of the data", "messages, bytes", "same bytes"]
     lines = [[name, *_cells(run, runs, data_bytes)] for name, run in runs.items()]
-    here = machine()
+    here, name = machine(), "the demo" if options.data is None else options.data.name
     return (
-        f"{table(head, lines)}\n\nA cross-validation of XR-Linear on the embedded data, {data_bytes / 1e6:.1f} MB of "
-        f"vectors and labels, in {options.tasks} tasks of one thread; {len(runs['1 node'].files)} files written. Nodes "
-        f"have one core. Times include the start of the processes of the tasks; the fastest of {options.rounds} "
-        f"rounds. {here['cores']} cores ({here['cpu']}), {here['date']}."
+        f"{table(head, lines)}\n\nXR-Linear on the {len(data):,} texts of {name}, {data_bytes / 1e6:.1f} MB, with one "
+        f"thread in each process. Nodes have one core. Times include the start of the processes of the tasks; the "
+        f"fastest of {options.rounds} rounds. {here['cores']} cores ({here['cpu']}), {here['date']}."
     )
 
 
 def _cells(run: Measured, runs: dict[str, Measured], data_bytes: int) -> list[str]:
-    same = "yes" if run.files == runs["this process"].files else "NO"
-    if run is runs["this process"]:
+    same = "yes" if run.files == runs["in memory"].files else "NO"
+    if run is runs["in memory"]:
         return [f"{run.seconds:.1f}", "", "", "", "", ""]
     speed_up, share = runs["1 node"].seconds / run.seconds, run.store_bytes / data_bytes
     return [f"{run.seconds:.1f}", f"{speed_up:.2f}", f"{run.store_bytes}", f"{share:.2%}", f"{run.message_bytes}", same]
@@ -186,7 +154,7 @@ def _cells(run: Measured, runs: dict[str, Measured], data_bytes: int) -> list[st
 
 def meets_bars(runs: dict[str, Measured], data_bytes: int) -> bool:
     """Return whether results are equal, the object store is nearly unused, and two nodes are faster than one."""
-    is_same = all(run.files == runs["this process"].files for run in runs.values())
+    is_same = all(run.files == runs["in memory"].files for run in runs.values())
     is_small = all(run.store_bytes < SHARE * data_bytes for run in runs.values())
     return is_same and is_small and runs["1 node"].seconds / runs["2 nodes"].seconds >= SPEED_UP
 

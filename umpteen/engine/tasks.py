@@ -7,9 +7,10 @@ other processes of this machine (``processes``) and on a cluster (``cluster``), 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from umpteen.engine.local import Progress, n_threads, silent
 from umpteen.errors import BadInput
@@ -61,6 +62,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the processes of the engine."""
+        ...
+
+
+@runtime_checkable
+class SharesFiles(Protocol):
+    """An engine whose tasks run on several machines, which must share the files."""
+
+    def check_storage(self, folder: str | os.PathLike[str]) -> None:
+        """Refuse a folder that is not shared by all machines."""
         ...
 
 

@@ -20,6 +20,7 @@ from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.engine.select import make_engine
+from umpteen.engine.tasks import SharesFiles
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
@@ -180,7 +181,10 @@ def begin_run(
         engine = LocalEngine(max((n_threads(config.threads) for config in configs), default=1))
     elif isinstance(engine, str):
         engine = make_engine(engine)
-    return Run(checkpoint, engine, bound, in_files=in_files)
+    run = Run(checkpoint, engine, bound, in_files=in_files)
+    if isinstance(engine, SharesFiles):
+        engine.check_storage(run.folder)
+    return run
 
 
 def end_tasks(run: Run | None, engine: str | Engine | None) -> None:
