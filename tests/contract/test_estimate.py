@@ -318,11 +318,6 @@ def test_the_bytes_of_heads_are_those_of_the_network(recipe: str, by_row: int, e
     assert held <= found < 2.0 * held + 5_000  # beside them, what is gathered for a text
 
 
-def test_a_memory_bound_of_the_solver_counts(made: Made, rows: sp.csr_matrix) -> None:
-    free, bound = (estimate("xr-linear", rows, made.Y, **{"linear.memory_gb": gb}) for gb in (0.0, 1e-5))
-    assert bound.memory_mb < free.memory_mb
-
-
 def test_smaller_thresholds_and_logistic_loss_keep_more_weights(made: Made, rows: sp.csr_matrix) -> None:
     usual = estimate("xr-linear", rows, made.Y).memory_mb
     assert estimate("xr-linear", rows, made.Y, **{"linear.threshold": 0.01}).memory_mb > usual

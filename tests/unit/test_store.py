@@ -303,7 +303,7 @@ def test_an_empty_folder_is_used(tmp_path):
         (lambda path: damage(path, format="1"), "not one of ours"),
         (
             lambda path: damage(path, format=4),
-            r"newer umpteen \(format 4, this version reads up to 3\); upgrade with pip",
+            r"newer umpteen \(format 5, this version reads up to 4\); upgrade with pip",
         ),
         (lambda path: damage(path, settings=[]), "'settings' is missing"),
         (

@@ -16,7 +16,8 @@ def main() -> None:
         for line in sys.stdin:
             question = json.loads(line)
             answer = answer_of(Task(question["function"], question["arguments"]), question["threads"])
-            print(json.dumps(answer), file=answers, flush=True)
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
     except KeyboardInterrupt:
         sys.exit(130)
 

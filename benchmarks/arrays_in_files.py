@@ -1,6 +1,6 @@
 """Compare training in memory with training whose arrays are in files: bytes of the model, peak of memory, time.
 
-    python -m benchmarks.out_of_core FOLDER [FOLDER …] [--memory 1GB] [--repeat 2] [--page docs/scale.md]
+    python -m benchmarks.arrays_in_files FOLDER [FOLDER …] [--memory 1GB] [--repeat 2] [--page docs/scale.md]
 
 Each row is ``umpteen train FOLDER`` in a process of its own, from raw text. Ways alternate, and the fastest run of each
 counts; the first runs, which may compile kernels, are not counted. The peak is the largest resident memory of the
@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.report import machine, number, replace_between, table
 
-MARKERS = ("<!-- out-of-core:begin -->", "<!-- out-of-core:end -->")
+MARKERS = ("<!-- arrays-in-files:begin -->", "<!-- arrays-in-files:end -->")
 
 
 def main() -> None:
