@@ -1,6 +1,6 @@
 """Train on Ray clusters of one and of two worker nodes of one core, on this machine.
 
-    python -m benchmarks.cluster [--tasks 24] [--rounds 2] [--page docs/clusters.md]
+    python -m benchmarks.cluster [--data demo] [--tasks 24] [--rounds 2] [--page docs/clusters.md]
 
 Prints the times, the speed-up, and the bytes in the object store against those of the data, and checks that all runs
 write the same files as a run in this process. In the last run one of two nodes is killed in the middle. Times include
@@ -45,7 +45,16 @@ class Measured:
 
 
 def train(engine: Engine, data: Path, output: Path, n_tasks: int, progress: Progress = silent) -> None:
-    """Train: a cross-validation of XR-Linear, one task for each fold."""
+    """Train XR-Linear: in the tasks of the recipe, or a cross-validation of so many folds, one task for each."""
+    if n_tasks:
+        return cross_validate(engine, data, output, n_tasks, progress)
+    X, Y = (sp.load_npz(data / f"{name}.npz") for name in "XY")
+    model = umpteen.XRLinear(threads=1).fit(X, Y, engine=engine, checkpoint=f"{output}.stages", progress=progress)
+    model.save(output / "model")
+
+
+def cross_validate(engine: Engine, data: Path, output: Path, n_tasks: int, progress: Progress) -> None:
+    """Train one model for each fold."""
     n_rows = sp.load_npz(data / "Y.npz").shape[0]
     bounds = [n_rows * i // n_tasks for i in range(n_tasks + 1)]
     tasks = [
@@ -58,11 +67,12 @@ def train(engine: Engine, data: Path, output: Path, n_tasks: int, progress: Prog
     engine.run(tasks, stage="training", progress=progress)
 
 
-def write_data(folder: Path) -> int:
-    """Write the embedded data as matrices and return their bytes."""
-    demo = umpteen.load_demo("train")
-    sp.save_npz(folder / "X.npz", umpteen.Tfidf().fit(demo.texts).transform(demo.texts))
-    sp.save_npz(folder / "Y.npz", sp.csr_matrix(demo.Y))
+def write_data(folder: Path, source: str) -> int:
+    """Write a train split as matrices and return their bytes."""
+    found = umpteen.read(source, "train")
+    X = found.X if found.texts is None else umpteen.Tfidf().fit(found.texts).transform(found.texts)
+    sp.save_npz(folder / "X.npz", X)
+    sp.save_npz(folder / "Y.npz", sp.csr_matrix(found.Y))
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
@@ -107,11 +117,11 @@ def measure_cluster(
 
 
 def kill_in_the_middle(nodes: Cluster) -> Progress:
-    """Return a progress function that kills a node once half of the work is done."""
+    """Return a progress function that kills a node once half of a stage is done."""
     doomed = [nodes.workers[-1]]
 
     def progress(stage: str, done: int, total: int) -> None:
-        if doomed and 2 * done >= total:
+        if doomed and done and 2 * done >= total:
             doomed.pop().kill()
 
     return progress
@@ -135,7 +145,8 @@ def tasks_importable() -> Iterator[None]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and return 1 if a result differs or a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=24, help="number of folds")
+    parser.add_argument("--data", default="demo", help="what is trained on")
+    parser.add_argument("--tasks", type=int, default=24, help="number of folds; 0 trains one model")
     parser.add_argument("--rounds", type=int, default=2, help="times that one and two nodes are measured in turn")
     parser.add_argument("--page", type=Path, help="also write the table into this page")
     options = parser.parse_args(arguments)
@@ -143,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as storage, tasks_importable():
         data = Path(storage, "data")
         data.mkdir()
-        data_bytes = write_data(data)
+        data_bytes = write_data(data, options.data)
         runs = {"this process": measure(LocalEngine(1), data, options.tasks)}
         rounds = [[measure_cluster(n, data, options.tasks) for n in (1, 2)] for _ in range(options.rounds)]
         runs["1 node"], runs["2 nodes"] = (fastest(measured) for measured in zip(*rounds, strict=True))
@@ -168,9 +179,10 @@ def section(runs: dict[str, Measured], data_bytes: int, options: argparse.Namesp
     head = ["run", "s", "speed-up", "object store, bytes", "share of the data", "messages, bytes", "same files"]
     lines = [[name, *_cells(run, runs, data_bytes)] for name, run in runs.items()]
     here = machine()
+    what = f"A cross-validation in {options.tasks} tasks" if options.tasks else "Training"
     return (
-        f"{table(head, lines)}\n\nA cross-validation of XR-Linear on the embedded data, {data_bytes / 1e6:.1f} MB of "
-        f"vectors and labels, in {options.tasks} tasks of one thread; {len(runs['1 node'].files)} files written. Nodes "
+        f"{table(head, lines)}\n\n{what} of XR-Linear on {Path(options.data).name}, {data_bytes / 1e6:.1f} MB of "
+        f"vectors and labels; {len(runs['1 node'].files)} files written. Nodes "
         f"have one core. Times include the start of the processes of the tasks; the fastest of {options.rounds} "
         f"rounds. {here['cores']} cores ({here['cpu']}), {here['date']}."
     )
