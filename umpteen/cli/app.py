@@ -242,11 +242,12 @@ def predict(
         int | None, typer.Option(metavar="N", help="With -o: rows that are predicted and kept at a time.", min=1)
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With -o: local, or processes for several processes.")
+        str | None, typer.Option(metavar="NAME", help="With -o: what predicts: local, processes or ray.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="With -o: number of processes. Default: one per core.", min=1)
     ] = None,
+    address: Address = None,
     text_column: TextColumn = None,
     no_header: NoHeader = False,
     vocab: Vocab = None,
@@ -266,10 +267,12 @@ def predict(
     options |= {"whole_file": whole_file, "vocab": vocab, "language": language}
     options["columns"] = table_options(text_column, no_header=no_header)
     to_file = {"--id-column": id_column, "--block-rows": block_rows, "--engine": engine, "--workers": workers}
+    to_file["--address"] = address
     if output is not None:
         from umpteen.cli.batch_prediction import predict as write
 
         options |= {"id_column": id_column, "block_rows": block_rows, "backend": backend, "workers": workers}
+        options["address"] = address
         write(model, source, output, k=k, engine=engine or "local", terminal=terminal, **options)
         return
     check_output_flags(to_file)

@@ -16,6 +16,7 @@ from umpteen.cli.terminal import Terminal, duration, figures_of
 from umpteen.data import Vocabulary, read
 from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.engine.select import make_engine
+from umpteen.engine.tasks import SharesFiles
 from umpteen.errors import BadConfig
 from umpteen.store import Run
 
@@ -54,9 +55,8 @@ class Resources(NamedTuple):
 
     def check_storage(self, folder: Path | None) -> None:
         """Let an engine that uses other machines check that they see the folder of the stages."""
-        check = getattr(self.engine, "check_storage", None)
-        if check is not None and folder is not None:
-            check(folder)
+        if isinstance(self.engine, SharesFiles) and folder is not None:
+            self.engine.check_storage(folder)
 
     def folder(self, checkpoint: Path | None, output: Path) -> Path | None:
         """Return the folder of the stages of a training."""
