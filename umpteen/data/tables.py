@@ -176,10 +176,16 @@ def _parquet_values(path: Path, wanted: Sequence[str]) -> Iterator[Values]:
     with open_parquet(path) as table:
         for column in wanted:
             _field(dict.fromkeys(table.schema_arrow.names, 0), column, str(path))
-        for batch in table.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(wanted))):
-            for record in batch.to_pylist():
-                yield f"{path}: row {number}", [record[column] for column in wanted]
-                number += 1
+        for record in _records(table, list(dict.fromkeys(wanted))):
+            yield f"{path}: row {number}", [record[column] for column in wanted]
+            number += 1
+
+
+def _records(table: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an open Parquet file, one row group after the other, so that pyarrow frees their memory."""
+    for group in range(table.num_row_groups):
+        for batch in table.iter_batches(_PARQUET_ROWS, row_groups=[group], columns=columns):
+            yield from batch.to_pylist()
 
 
 @contextmanager
