@@ -29,6 +29,7 @@ from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.neural.attention import use_given_masks
+from umpteen.neural.distributed import own_gpu
 from umpteen.neural.encoder_files import check_files, saved_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
@@ -314,8 +315,12 @@ def padded(length: int, *, is_recorded: bool) -> int:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """Return the device that the settings name; ``auto`` takes a GPU if there is one."""
+    """Return the device that the settings name; ``auto`` takes a GPU if there is one, and each rank its own."""
     has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    gpu = own_gpu()
+    if gpu is not None and has["cuda"] and wanted in ("auto", "cuda"):
+        torch.cuda.set_device(gpu)
+        return gpu
     if wanted == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if has[name]))
     kind, _, number = wanted.partition(":")

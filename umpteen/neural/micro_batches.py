@@ -2,7 +2,8 @@
 
 A batch that fits is one call of ``work``, which adds gradients and updates the heads that have no optimiser. For a
 batch that was split, ``part`` adds the gradients of each micro-batch while those heads note what to update, and
-``finish`` updates them once, so that the result is that of the whole batch.
+``finish`` updates them once, so that the result is that of the whole batch. Where several ranks train, each takes its
+share of the texts of a batch, in as many micro-batches as the others: its last ones may have no texts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import numpy as np
 import torch
 
 from umpteen.neural.cuda_graphs import Inputs, Recorder, own_stream
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder, FlatTokens
 from umpteen.neural.training_state import State
+
+_SEED_STEP = 1_000_003  # seeds of the dropout of ranks lie this far apart
 
 
 class MicroBatches:
@@ -42,11 +46,12 @@ class MicroBatches:
     ):  # fmt: skip
         self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
         self.part, self.finish = part or work, finish
-        self.recorder = Recorder(work, record=cuda_graphs and encoder.device.type == "cuda")
+        can_record = cuda_graphs and encoder.device.type == "cuda" and not ranks().are_many  # ranks exchange in a step
+        self.recorder = Recorder(work, record=can_record)
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
-        """Return the loss of a batch of texts; their gradients are added."""
-        parts = list(self.flat.cut(rows, self.encoder.training_budget))
+        """Return the loss of a batch of texts, or of what this rank has of it; its gradients are added."""
+        parts = self._parts(rows)
         if len(parts) == 1:
             return self.recorder(*self._inputs(parts[0], rows))
         total = torch.zeros((), device=self.encoder.device)
@@ -54,6 +59,14 @@ class MicroBatches:
             total += self.part(*self._inputs(some, rows))
         self.finish()
         return total
+
+    def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return the micro-batches of this rank."""
+        budget, own = self.encoder.training_budget, ranks()
+        of_ranks = [list(self.flat.cut(own.share(rows, rank), budget)) for rank in range(own.size)]
+        most = max(len(parts) for parts in of_ranks)
+        parts = of_ranks[own.rank]
+        return [*parts, *[rows[:0]] * (most - len(parts))]
 
     def state(self) -> State:
         """Return how many tokens were read."""
@@ -75,7 +88,7 @@ def learning(module: torch.nn.Module, device: torch.device, seed: int) -> Iterat
     module.train()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []), own_stream(device):
-            torch.manual_seed(seed)
+            torch.manual_seed(seed + _SEED_STEP * ranks().rank)
             yield
     finally:
         module.eval()
