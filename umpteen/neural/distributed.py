@@ -40,6 +40,7 @@ class Ranks:
 
     def __init__(self, place: Place, store: Any = None):
         self.place, self.rank, self.size, self.is_main = place, place.rank, place.size, place.is_main
+        self.counts = [0] * place.size  # texts of each rank that are trained on at present
         self._store, self._n_meetings = store, 0
 
     @property
@@ -83,12 +84,24 @@ class Ranks:
         shapes = [torch.empty_like(shape) for _ in range(self.size)]
         dist.all_gather(shapes, shape)
         most, counts = torch.stack(shapes).amax(dim=0).tolist(), [int(one[0]) for one in shapes]
-        sent = tensor.contiguous() if list(tensor.shape) == most else _padded(tensor, most)
         is_flag = tensor.dtype == torch.bool
-        sent = sent.to(torch.uint8) if is_flag else sent
+        sent = _padded(tensor.to(torch.uint8) if is_flag else tensor, most)
         found = [torch.empty_like(sent) for _ in range(self.size)]
         dist.all_gather(found, sent)
         return [(one.bool() if is_flag else one)[:count] for one, count in zip(found, counts, strict=True)]
+
+    def gather_batch(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the vectors (texts, d) of the texts of all ranks that are trained on at present, by rank."""
+        if not self.are_many:
+            return vectors
+        sent = _padded(vectors, [max(self.counts), *vectors.shape[1:]])
+        found = [torch.empty_like(sent) for _ in self.counts]
+        dist.all_gather(found, sent)
+        return torch.cat([part[:count] for part, count in zip(found, self.counts, strict=True)])
+
+    def scatter_batch(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Sum over the ranks the gradients of what ``gather_batch`` returned; return that of the texts of this rank."""
+        return self.scatter_sum(gradient.split(self.counts)) if self.are_many else gradient
 
     def scatter_sum(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Sum over the ranks what each has for each rank; return what there is for this one (reduce-scatter)."""
@@ -177,6 +190,8 @@ class Ranks:
 
 def _padded(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return a tensor with zeros behind it, up to a shape."""
+    if list(tensor.shape) == list(shape):
+        return tensor.contiguous()
     out = tensor.new_zeros(tuple(shape))
     out[tuple(slice(size) for size in tensor.shape)] = tensor
     return out

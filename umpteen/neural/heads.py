@@ -15,15 +15,7 @@ from torch.nn import functional as F
 from umpteen.config import LABELS_STEPPED_AT_ONCE, NeuralConfig
 from umpteen.neural.distributed import ranks
 from umpteen.neural.lda_init import Whitening
-from umpteen.neural.sharding import (
-    WHOLE,
-    Shard,
-    gather_learning,
-    gather_truth,
-    gather_vectors,
-    made_whole,
-    scatter_gradient,
-)
+from umpteen.neural.sharding import WHOLE, Shard, gather_learning, made_whole
 from umpteen.neural.sparse_table import fastest, with_gradient
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.truth import Truth
@@ -232,12 +224,15 @@ class LinearHead(Head):
     def learn_all(
         self, e: torch.Tensor, truth: Truth, *, is_whole: bool
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-        """Return scores, truth and loss; if the head is divided, the loss of its nodes over the texts of all ranks."""
+        """Return scores, truth and loss; if the head is divided, the loss of its nodes over the texts of all ranks.
+
+        Then the truth is that of the texts of all ranks.
+        """
         if not self.shard.is_cut:
             return super().learn_all(e, truth, is_whole=is_whole)
         every = gather_learning(self.compared(e).float(), self.shard)
         scores = F.linear(every, self.weight, self.bias).float()
-        right = self.shard.truth(gather_truth(truth, self.shard)) > 0
+        right = self.shard.truth(truth) > 0
         return None, None, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")
 
     def some(self, e: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
@@ -350,14 +345,14 @@ class FullHead(Head):
     def learn_all(self, e: torch.Tensor, truth: Truth, *, is_whole: bool) -> tuple[None, None, torch.Tensor]:
         """Return the summed loss, whose gradient is that of the texts; a whole batch updates the labels, too.
 
-        Of a head that is divided, the loss is that of its labels over the texts of all ranks.
+        Of a head that is divided, the loss is that of its labels over the texts of all ranks, whose truth is given.
         """
         e = F.dropout(self.compared(e), self.dropout, self.training)
-        every, truth = gather_vectors(e, self.shard), gather_truth(truth, self.shard)
-        loss, gradient = self._learned(every.vectors, truth, updates=is_whole)
+        every = ranks().gather_batch(e.detach()) if self.shard.is_cut else e
+        loss, gradient = self._learned(every, truth, updates=is_whole)
         if not is_whole:
-            self.waiting.append((every.vectors.detach(), truth))
-        return None, None, with_gradient(e, loss, scatter_gradient(gradient, every.counts))
+            self.waiting.append((every.detach(), truth))
+        return None, None, with_gradient(e, loss, ranks().scatter_batch(gradient) if self.shard.is_cut else gradient)
 
     @torch.no_grad()
     def step(self) -> None:

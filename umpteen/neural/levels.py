@@ -18,7 +18,7 @@ from umpteen.neural.encoder import Encoder
 from umpteen.neural.heads import FullHead
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.losses import weighted
-from umpteen.neural.sharding import WHOLE, Shard, gather_learning, gather_truth, made_whole
+from umpteen.neural.sharding import WHOLE, Shard, gather_learning, made_whole
 from umpteen.neural.truth import Truth
 
 _SCORES_AT_ONCE = 100_000_000  # scores of texts for nodes that are in memory at a time
@@ -67,6 +67,11 @@ class Level(torch.nn.Module):
     def unite(self) -> None:
         """Bring the classifiers of all ranks to rank 0."""
         raise NotImplementedError
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether this rank has some of the classifiers only."""
+        return self.head.shard.is_cut
 
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (texts, d), each of length one; there may be no texts."""
@@ -121,8 +126,8 @@ class DenseLevel(Level):
         shard, config = self.head.shard, self.config
         e = self._vectors(ids, mask, self.parents) * self.scale  # (texts, d)
         scores = self.head(gather_learning(F.dropout(e, self.dropout, self.training), shard))  # (texts, nodes)
-        selected = None if predicted is None else gather_truth(predicted, shard).dense()[:, self.parents]
-        right = shard.truth(gather_truth(truth[0], shard))
+        selected = None if predicted is None else predicted.dense()[:, self.parents]
+        right = shard.truth(truth[0])
         return weighted(config.loss, scores.float(), right, selected, config.alpha).sum() / max(len(ids), 1)
 
     def score_all(self, E: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -30,7 +31,8 @@ class MicroBatches:
     work
         Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
     inputs
-        Returns those further tensors for the texts of a micro-batch, and the whole batch it is part of.
+        Returns those further tensors for the texts of a micro-batch of all ranks, one rank after the other, and the
+        whole batch it is part of.
     cuda_graphs
         Whether steps are captured as CUDA graphs, on a GPU.
     part
@@ -41,7 +43,7 @@ class MicroBatches:
 
     def __init__(
         self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
-        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, cuda_graphs: bool,
+        inputs: Callable[[list[np.ndarray], np.ndarray], Inputs], *, cuda_graphs: bool,
         part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
@@ -60,13 +62,11 @@ class MicroBatches:
         self.finish()
         return total
 
-    def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return the micro-batches of this rank."""
-        budget, own = self.encoder.training_budget, ranks()
-        of_ranks = [list(self.flat.cut(own.share(rows, rank), budget)) for rank in range(own.size)]
-        most = max(len(parts) for parts in of_ranks)
-        parts = of_ranks[own.rank]
-        return [*parts, *[rows[:0]] * (most - len(parts))]
+    def _parts(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Return the micro-batches; each is a list of what every rank has of it."""
+        shares = (ranks().share(rows, rank) for rank in range(ranks().size))
+        of_ranks = (self.flat.cut(share, self.encoder.training_budget) for share in shares)
+        return [list(part) for part in zip_longest(*of_ranks, fillvalue=rows[:0])]
 
     def state(self) -> State:
         """Return how many tokens were read."""
@@ -76,8 +76,9 @@ class MicroBatches:
         """Count on from there."""
         self.n_tokens = int(state["tokens"])
 
-    def _inputs(self, some: np.ndarray, rows: np.ndarray) -> Inputs:
-        batch = self.flat.batch(some)
+    def _inputs(self, some: list[np.ndarray], rows: np.ndarray) -> Inputs:
+        ranks().counts = [len(part) for part in some]
+        batch = self.flat.batch(some[ranks().rank])
         self.n_tokens += batch.ids.numel()
         return *batch, *self.inputs(some, rows)
 

@@ -65,26 +65,6 @@ class Shard(NamedTuple):
 WHOLE = Shard()
 
 
-class Gathered(NamedTuple):
-    """The vectors of the texts of all ranks, and how many each rank has."""
-
-    vectors: torch.Tensor
-    counts: list[int]
-
-
-def gather_vectors(e: torch.Tensor, shard: Shard) -> Gathered:
-    """Return the vectors (texts, d) of all ranks for a head that is divided, without a gradient; else ``e``."""
-    if not shard.is_cut:
-        return Gathered(e, [len(e)])
-    parts = ranks().gather(e.detach())
-    return Gathered(torch.cat(parts), [len(part) for part in parts])
-
-
-def scatter_gradient(gradient: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Sum the gradients of gathered vectors over the ranks, and return those of the texts of this rank."""
-    return gradient if len(counts) == 1 else ranks().scatter_sum(gradient.split(counts))
-
-
 def gather_learning(e: torch.Tensor, shard: Shard) -> torch.Tensor:
     """Return the vectors (texts, d) of all ranks for a head that is divided, with a gradient; else ``e``."""
     return _Gather.apply(e) if shard.is_cut else e
@@ -95,20 +75,11 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, e: torch.Tensor) -> torch.Tensor:
-        parts = ranks().gather(e)
-        context.counts = [len(part) for part in parts]
-        return torch.cat(parts)
+        return ranks().gather_batch(e)
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return scatter_gradient(gradient, context.counts)
-
-
-def gather_truth(truth: Truth, shard: Shard) -> Truth:
-    """Return the nodes of the texts of all ranks for a head that is divided; else ``truth``."""
-    if not shard.is_cut:
-        return truth
-    return Truth(*(torch.cat(ranks().gather(part)) for part in truth[:2]), truth.n_nodes)
+        return ranks().scatter_batch(gradient)
 
 
 class Shards:

@@ -43,7 +43,9 @@ class Trainable(Protocol):
     ) -> torch.Tensor:  # fmt: skip
         """Return the mean loss of some texts; ``is_whole`` says that they are a whole batch.
 
-        Where a rank has no text of a batch of which others have some, what it returns counts as that of one text.
+        Where a rank has no text of a batch of which others have some, what it returns counts as that of one text. Where
+        nodes are divided among ranks (``is_divided``), the loss is that of the nodes of this rank over the texts of all
+        ranks, and the truth is theirs.
         """
         ...
 
@@ -176,9 +178,11 @@ class Trainer:
         predicted = None if self.predicted is None else TruthTable(self.predicted, device)
         self._n_nodes = [table.n_nodes for table in ([] if predicted is None else [predicted]) + tables]
 
-        def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
-            share = torch.tensor(max(len(some), 1) / len(rows), device=device)
-            truths = [table.of(some) for table in ([] if predicted is None else [predicted]) + tables]
+        def inputs(some: list[np.ndarray], rows: np.ndarray) -> Inputs:
+            own = some[ranks().rank]
+            share = torch.tensor(max(len(own), 1) / len(rows), device=device)
+            scored = np.concatenate(some) if getattr(self.module, "is_divided", False) else own
+            truths = [table.of(scored) for table in ([] if predicted is None else [predicted]) + tables]
             return share, *(tensor for truth in truths for tensor in truth[:2])
 
         return MicroBatches(
