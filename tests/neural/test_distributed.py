@@ -15,6 +15,7 @@ import pytest
 import umpteen
 from umpteen.engine.ranks import Place, given_place, present
 from umpteen.errors import BadConfig
+from umpteen.neural.distributed import joined
 
 from .conftest import make_corpus
 from .ranks import DIVIDED, KINDS_BY_RANKS, LONGER
@@ -108,6 +109,15 @@ def test_a_linear_recipe_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+def test_a_rank_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (PLACE | {"RANK": "1", "LOCAL_RANK": "1"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(BadConfig, match=r"process 2 of its machine, but torch finds 1 GPU"), joined():
+        pass
 
 
 def test_the_place_of_a_process_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

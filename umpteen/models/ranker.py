@@ -19,6 +19,7 @@ from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Callback, Progress, ignore, n_threads, silent, with_prefix
+from umpteen.engine.ranks import present
 from umpteen.linear import LinearTree, settle, train
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
 from umpteen.tree import FEW_LABELS, LabelTree, both, build, network_levels, pifa, pifa_dense
@@ -136,7 +137,8 @@ def _parts(config: ModelConfig) -> list[str]:
 
 def begin_run(configs: Iterable[ModelConfig], checkpoint: str | os.PathLike[str]) -> Run:
     """Return the checkpoint of a training of one or several models, in a folder that can take its stages."""
-    check_places(configs, checkpoint)
+    if present().is_main:
+        check_places(configs, checkpoint)
     return Run(checkpoint)
 
 

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from umpteen.engine.ranks import Place, given_place, placed
-from umpteen.errors import BadConfig
+from umpteen.errors import BadConfig, RankFailed
 
 _TIMEOUT = timedelta(minutes=30)  # of one exchange: a rank may write a checkpoint meanwhile
 _LONG = timedelta(days=30)  # what rank 0 does alone may take as long as it takes: a ranker of millions of labels
@@ -236,7 +236,7 @@ def joined() -> Iterator[Ranks]:
     if place.size == 1:
         yield _ALONE
         return
-    _check_gpus(place)
+    _take_gpu(place)
     # the store is asked for first, because ``meet`` needs it, too
     store, rank, size = next(dist.rendezvous("env://", timeout=_TIMEOUT))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -245,7 +245,7 @@ def joined() -> Iterator[Ranks]:
     )
     _ranks = Ranks(place, store)
     try:
-        with placed(place):
+        with placed(place), _explained():
             yield _ranks
             _ranks.meet()
         dist.destroy_process_group()
@@ -253,16 +253,40 @@ def joined() -> Iterator[Ranks]:
         _ranks = _ALONE
 
 
-def own_gpu() -> torch.device | None:
-    """Return the GPU of this rank; None alone."""
-    return torch.device("cuda", _ranks.place.local_rank) if _ranks.are_many else None
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say that another rank is gone where an exchange fails; that rank has said why."""
+    try:
+        yield
+    except RuntimeError as error:  # which gloo raises as it is
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise RankFailed(
+                "another process of the training has ended or cannot be reached, so this one ends, too; look for its "
+                "message. With a checkpoint, the same command resumes"
+            ) from error
+        raise
 
 
-def _check_gpus(place: Place) -> None:
-    """Refuse more processes than a machine has GPUs, if it has any; two that share one would wait for each other."""
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if n_gpus and place.local_rank >= n_gpus:
+def own_gpu(wanted: str) -> torch.device | None:
+    """Return the GPU of this rank if the settings want one; None alone, or where there is none."""
+    if not _ranks.are_many or not torch.cuda.is_available() or not (wanted == "auto" or wanted.startswith("cuda")):
+        return None
+    if ":" in wanted:
+        raise BadConfig(
+            f"encoder.device is {wanted}, but each of {_ranks.size} processes takes a GPU of its own; use cuda, and "
+            "choose GPUs with CUDA_VISIBLE_DEVICES"
+        )
+    return torch.device("cuda", _ranks.place.local_rank)
+
+
+def _take_gpu(place: Place) -> None:
+    """Make the GPU of this rank the current one; refuse more processes than a machine has GPUs, if it has any."""
+    if not torch.cuda.is_available():
+        return
+    n_gpus = torch.cuda.device_count()
+    if place.local_rank >= n_gpus:  # two ranks of NCCL that share one would wait for each other
         raise BadConfig(
             f"this is process {place.local_rank + 1} of its machine, but torch finds {n_gpus} GPU(s) here; "
             f"start at most {n_gpus} with torchrun --nproc-per-node, or hide the GPUs with CUDA_VISIBLE_DEVICES="
         )
+    torch.cuda.set_device(place.local_rank)
