@@ -159,6 +159,6 @@ class EncodedModel(Model):
         # The weights, not the encoder's name: other files may have the same name later.
         weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())
         key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
-        from umpteen.neural.shared_checkpoint import shared
+        from umpteen.neural.rank_checkpoint import for_all_ranks
 
-        return shared(checkpoint.part(FINETUNING, key))
+        return for_all_ranks(checkpoint.part(FINETUNING, key))

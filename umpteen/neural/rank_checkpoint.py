@@ -8,7 +8,7 @@ from umpteen.neural.distributed import ranks
 from umpteen.store import Checkpoint
 
 
-class SharedCheckpoint(Checkpoint):
+class RankCheckpoint(Checkpoint):
     """A checkpoint in a folder that only rank 0 needs to see; all ranks call every method."""
 
     def __init__(self, own: Checkpoint):
@@ -35,6 +35,6 @@ class SharedCheckpoint(Checkpoint):
             self.own.drop(stage)
 
 
-def shared(checkpoint: Checkpoint | None) -> Checkpoint | None:
+def for_all_ranks(checkpoint: Checkpoint | None) -> Checkpoint | None:
     """Return a checkpoint that all ranks of a training can use; alone, it is the checkpoint itself."""
-    return SharedCheckpoint(checkpoint) if checkpoint is not None and ranks().are_many else checkpoint
+    return RankCheckpoint(checkpoint) if checkpoint is not None and ranks().are_many else checkpoint
