@@ -36,7 +36,7 @@ SHAPES = {  # layers, width, heads, tokens, texts a step
 N_LABELS = 1_000
 
 
-class _NoTokenizer:
+class NoTokenizer:
     """Stands in for a tokenizer: the tokens of these texts are drawn at random."""
 
     pad_token_id, cls_token_id = 0, 1
@@ -116,8 +116,8 @@ def loop_rate(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch._dynamo.reset()
-    model = _bert(layers, width, heads)
-    encoder = Encoder(model, _NoTokenizer(), EncoderConfig(max_length=length, device="cuda", compile=compile_))
+    model = random_bert(layers, width, heads)
+    encoder = Encoder(model, NoTokenizer(), EncoderConfig(max_length=length, device="cuda", compile=compile_))
     n_texts = 8 * batch
     rng = np.random.default_rng(0)
     tokens = Tokens(np.arange(n_texts + 1) * length, rng.integers(2, 30_000, n_texts * length).astype(np.int32))
@@ -181,7 +181,8 @@ def _config(layers: int, width: int, heads: int, **more: Any) -> Any:
     )
 
 
-def _bert(layers: int, width: int, heads: int) -> Any:
+def random_bert(layers: int, width: int, heads: int) -> Any:
+    """Return an encoder of random weights."""
     return transformers.BertModel(_config(layers, width, heads), add_pooling_layer=False)
 
 

@@ -28,6 +28,10 @@ class OutOfMemory(UmpteenError, MemoryError):
     """The device is out of memory; the message names the setting to lower."""
 
 
+class RankFailed(UmpteenError, RuntimeError):
+    """Another process of a training by several has ended or cannot be reached."""
+
+
 class MissingExtra(UmpteenError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

@@ -17,6 +17,7 @@ from umpteen.config import EncoderConfig
 from umpteen.data.locate import locate
 from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
+from umpteen.neural import encoder as encoder_module
 from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads, pick_device
 
 
@@ -114,6 +115,17 @@ def test_a_padded_batch_holds_its_tokens() -> None:
     assert batch.ids.tolist() == [[5, 6, 7, 9, 9, 9, 9, 9], [8, 9, 9, 9, 9, 9, 9, 9]]
     assert batch.mask.sum(dim=1).tolist() == [3, 1]
     assert flat.batch(np.array([2])).mask is None  # nothing to hide
+
+
+def test_very_many_tokens_stay_off_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, rows = Tokens.of([[5, 6, 7], [8]]), np.array([1, 0])
+    expected = FlatTokens(tokens, torch.device("cpu"), pad=9).batch(rows)
+    monkeypatch.setattr(encoder_module, "_TOKENS_ON_DEVICE", 3)
+    streamed = FlatTokens(tokens, torch.device("meta"), pad=9)
+    assert streamed.ids.device.type == "cpu"
+    batch = streamed.batch(rows)
+    assert (batch.ids.device.type, batch.mask.device.type) == ("meta", "meta")
+    assert (batch.ids.shape, batch.ids.dtype) == (expected.ids.shape, expected.ids.dtype)
 
 
 # Embeddings

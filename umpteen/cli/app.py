@@ -41,7 +41,7 @@ class _Commands(TyperGroup):
         except (UmpteenError, OSError, MemoryError) as error:
             if ctx.meta["umpteen.debug"]:
                 raise
-            _terminal().error(_message(error, ctx.invoked_subcommand))
+            _terminal().error(_rank() + _message(error, ctx.invoked_subcommand))
             is_misuse = isinstance(error, (BadConfig, BadInput, NotFitted))
             raise typer.Exit(MISUSED if is_misuse else FAILED) from None
 
@@ -654,6 +654,12 @@ def _terminal(quiet: bool = False) -> Any:
     from umpteen.cli.terminal import Terminal
 
     return Terminal(quiet)
+
+
+def _rank() -> str:
+    """Return which of several processes reports an error; nothing for the first, or the only one."""
+    rank = os.environ.get("RANK", "0")
+    return f"rank {rank}: " if rank.isdecimal() and int(rank) else ""
 
 
 def _message(error: BaseException, command: str | None) -> str:

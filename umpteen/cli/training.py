@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from umpteen.cli.options import check_own
 from umpteen.cli.terminal import Terminal, duration, figures_of
 from umpteen.data import Vocabulary, read
 from umpteen.engine import Engine, LocalEngine, Memory
+from umpteen.engine.ranks import Place, given_place
 from umpteen.engine.select import make_engine
 from umpteen.engine.tasks import SharesFiles
 from umpteen.errors import BadConfig
@@ -92,8 +94,49 @@ def train(
     """Train a model or an ensemble on the train split of ``data`` and save it in ``output``.
 
     ``settings`` are the names of the given settings; those without effect are reported. The names of the labels come
-    from ``vocab``, if that is given. ``logs`` say where the records of the training are written, ``KIND:PATH``.
+    from ``vocab``, if that is given. ``logs`` say where the records of the training are written, ``KIND:PATH``. Of
+    several processes that torchrun has started, rank 0 prints and writes; the others only take part in the training.
     """
+    given = {"n_rows": n_rows, "language": language, **(columns or {})}
+    with _taking_part(model, resources) as place:
+        if place.is_main:
+            _train_and_save(data, output, model, settings, terminal, checkpoint, vocab, logs, given, resources)
+            return
+        vocabulary = None if vocab is None else Vocabulary.read(vocab)
+        dataset = read(data, "train", vocab=vocabulary, **given)
+        where = None if checkpoint is None else str(checkpoint)
+        model.fit(dataset.inputs, dataset.Y, label_names=dataset.labels, checkpoint=where)
+
+
+@contextmanager
+def _taking_part(model: Any, resources: Resources) -> Iterator[Place]:
+    """Take the place that torchrun has given to this process, if it was started by torchrun."""
+    if given_place() is None:
+        yield Place()
+        return
+    for member in getattr(model, "models", [model]):
+        if not hasattr(member, "encoder"):
+            raise BadConfig(
+                f"{member.recipe} has no network, so torchrun cannot divide its training; run it without torchrun "
+                "(umpteen train …), which uses all cores"
+            )
+    if resources.are_given:
+        raise BadConfig(
+            "--memory, --engine and --storage are for trainings of one process; leave them out with torchrun"
+        )
+    from umpteen.models.folder import encoders
+
+    encoders()  # says what to install if torch is missing
+    from umpteen.neural.distributed import joined
+
+    with joined() as ranks:
+        yield ranks.place
+
+
+def _train_and_save(
+    data: str, output: Path, model: Any, settings: Collection[str], terminal: Terminal, checkpoint: Path | None,
+    vocab: Path | None, logs: Sequence[str], given: Mapping[str, Any], resources: Resources,
+) -> None:  # fmt: skip
     from umpteen.models.ranker import TEXTS, check_places
     from umpteen.models.rescue import save_or_rescue
 
@@ -109,10 +152,9 @@ def train(
     vocabulary = None if vocab is None else Vocabulary.read(vocab)
     reading = Run(checkpoint) if resources.are_given else None
     storage = None if reading is None else partial(reading.part, TEXTS)
-    names = {"vocab": vocabulary, "language": language}
-    dataset = read(data, "train", n_rows=n_rows, storage=storage, **names, **(columns or {}))
+    dataset = read(data, "train", vocab=vocabulary, storage=storage, **given)
     if vocabulary is not None:
-        terminal.note(str(vocabulary.coverage(dataset.labels, language)))
+        terminal.note(str(vocabulary.coverage(dataset.labels, given["language"])))
     X = dataset.inputs
     estimate = model.estimate(X, dataset.Y)
     terminal.note(str(estimate))
@@ -122,10 +164,10 @@ def train(
     try:
         with terminal.progress() as progress, open_logs(parsed) as callbacks:
             where, callbacks = None if checkpoint is None else str(checkpoint), [*callbacks, *figures_of(progress)]
-            given = {"label_names": dataset.labels, "progress": progress, "checkpoint": where}
+            options = {"label_names": dataset.labels, "progress": progress, "checkpoint": where}
             if resources.are_given:
-                given |= {"memory": resources.memory, "engine": resources.engine}
-            model.fit(X, dataset.Y, **given, callbacks=callbacks)
+                options |= {"memory": resources.memory, "engine": resources.engine}
+            model.fit(X, dataset.Y, **options, callbacks=callbacks)
             resources.close()
         save_or_rescue(model, output, checkpoint)
         if reading is not None:

@@ -26,6 +26,7 @@ from umpteen.data.stored_tfidf import StoredTfidf
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
+from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
@@ -154,7 +155,7 @@ class Model(Contract, Predictor):
         kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
         self._learn(*kept, targets, tree, progress, run, calls)
         end_tasks(run, engine)
-        if held_out is not None and held_out[1].nnz:
+        if held_out is not None and held_out[1].nnz and present().is_main:
             self.calibrate(*held_out)
         self._checkpoint = run
         return self
@@ -170,14 +171,15 @@ class Model(Contract, Predictor):
         """Train, and become the trained model."""
         history = History(callbacks)
         parts = self._trained(X, matrix, targets, tree, progress, checkpoint, history)
-        self._take(parts._replace(history=history.records))
-        self._keep_examples(X, matrix)
+        if parts is not None:
+            self._take(parts._replace(history=history.records))
+            self._keep_examples(X, matrix)
 
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
         checkpoint: Any, record: Callback,
-    ) -> folder.Parts:  # fmt: skip
-        """Train and return the parts of the model."""
+    ) -> folder.Parts | None:  # fmt: skip
+        """Train and return the parts of the model; None where another process has them."""
         config = self.config
         check_given(config.tree, tree, matrix.shape[1])
         check_names(targets, config, has_words=self._has_words(X))

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import to_dict, update
 from umpteen.data.columns import readable
-from umpteen.data.targets import is_texts
+from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
+from umpteen.engine import Callback, Progress, silent
+from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
@@ -52,6 +54,19 @@ class EncodedModel(Model):
         X = readable(X)
         self._check_texts(X)
         return super().estimate(X, Y)
+
+    def _learn(
+        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
+        checkpoint: Any, callbacks: Sequence[Callback],
+    ) -> None:  # fmt: skip
+        """Train; of several processes, rank 0 becomes the trained model, and the others wait for it."""
+        if not present().is_main:
+            progress, callbacks = silent, ()
+        super()._learn(X, matrix, targets, tree, progress, checkpoint, callbacks)
+        if present().size > 1:
+            from umpteen.neural.distributed import ranks
+
+            ranks().meet()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -144,4 +159,6 @@ class EncodedModel(Model):
         # The weights, not the encoder's name: other files may have the same name later.
         weights = (tensor.cpu().numpy() for tensor in encoder.model.state_dict().values())
         key = fingerprint(__version__, settings, tokens.ptr, tokens.ids, *parts, *given, *weights)
-        return checkpoint.part(FINETUNING, key)
+        from umpteen.neural.rank_checkpoint import for_all_ranks
+
+        return for_all_ranks(checkpoint.part(FINETUNING, key))

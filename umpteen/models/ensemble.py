@@ -19,6 +19,7 @@ from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets, read_targets
 from umpteen.engine import Callback, Engine, Progress, Record, check_callbacks, silent, with_model
+from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
@@ -154,7 +155,7 @@ class Ensemble(Predictor):
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
         end_tasks(run, engine)
-        if held_out is not None and held_out[1].nnz:
+        if held_out is not None and held_out[1].nnz and present().is_main:
             self.calibrate(*held_out)
         return self
 

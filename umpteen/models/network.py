@@ -18,6 +18,7 @@ from umpteen.data.sparse import check_rows_match
 from umpteen.data.targets import Targets, is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, n_threads, silent
+from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig
 from umpteen.linear.trace import trace_beam
 from umpteen.models import fusion
@@ -97,7 +98,7 @@ class NetModel(EncodedModel):
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
         checkpoint: Any, record: Callback,
-    ) -> Parts:  # fmt: skip
+    ) -> Parts | None:  # fmt: skip
         self._check_texts(X)
         check_trainable(X, matrix)
         config = with_init(self.config, matrix)
@@ -124,10 +125,12 @@ class NetModel(EncodedModel):
             network = self._network(
                 config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
             )
+            E = network.vectors_by_all(tokens, progress=progress) if config.ranker else None
+            if not present().is_main:
+                return None
             neural = Neural(source, net=SavedNet(config, source, network.tree, network.arrays(), network))
-            if not config.ranker:
+            if E is None:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
-            E = network.vectors(tokens, progress=progress)
             rows = Rows.mixed(features, E, config.embedding_weight)
             if config.head_weight is None and not config.fusion:
                 config = replace(config, fusion=self._fusion(network, tokens, rows, matrix, config, tree, by_name))
@@ -174,7 +177,7 @@ class NetModel(EncodedModel):
         decisive = (features, matrix) if by_name is None else (features, matrix, by_name)
         stages = self._stages(checkpoint, encoder, tokens, *decisive, tree=given)
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
-        network = Network(encoder, tree, config, seed=config.seed)
+        network = Network(encoder, tree, config, seed=config.seed, divides=True)
         self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress, record=record)
         return network
 

@@ -19,6 +19,7 @@ from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
+from umpteen.engine.ranks import present
 from umpteen.engine.select import make_engine
 from umpteen.engine.tasks import SharesFiles
 from umpteen.linear import LinearTree, settle, train
@@ -173,10 +174,10 @@ def begin_run(
     """
     bound = Memory.of(memory)
     in_files = bool(bound.total) or engine is not None
-    if checkpoint is not None:
-        check_places(configs, checkpoint)
-    elif not in_files:
+    if checkpoint is None and not in_files:
         return None
+    if checkpoint is not None and present().is_main:
+        check_places(configs, checkpoint)
     if engine is None:
         engine = LocalEngine(max((n_threads(config.threads) for config in configs), default=1))
     elif isinstance(engine, str):

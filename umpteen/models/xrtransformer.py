@@ -20,6 +20,7 @@ from umpteen.data.rows import Rows
 from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, History, Progress, ignore, n_threads, silent
+from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.linear.trace import trace_beam
@@ -114,7 +115,7 @@ class XRTransformer(EncodedModel):
     def _trained(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
         checkpoint: Any, record: Callback,
-    ) -> Parts:  # fmt: skip
+    ) -> Parts | None:  # fmt: skip
         config = self._checked(X, matrix, targets, tree)
         room = encoders()
         with room.on_threads(config.threads):
@@ -127,10 +128,14 @@ class XRTransformer(EncodedModel):
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
             config = config.with_features(matrix.shape[1])
             ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
-            in_background = ranking.begin() if _has_own_processor(encoder) and checkpoint is None else None
+            is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
+            in_background = ranking.begin() if is_free else None
             run.train()
             self.finetuning_ = run.report
-            found = ranking.finish(in_background, progress, checkpoint, record)
+            E = None if config.features == "tfidf" else run.embeddings()
+            if not present().is_main:
+                return None
+            found = ranking.finish(in_background, E, progress, checkpoint, record)
         config = replace(found.config, linear=found.linear)
         neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
         words = tfidf if config.features != "encoder" else None
@@ -322,10 +327,11 @@ class _Ranking:
             lambda: (self._partial(None) if self.fits_fusion else None, self._fit(None, record=history), history)
         )
 
-    def finish(self, begun: Background | None, progress: Progress, checkpoint: Any, record: Callback) -> _Found:
-        """Return the ranker and the classifiers, and how they are combined."""
+    def finish(
+        self, begun: Background | None, E: np.ndarray | None, progress: Progress, checkpoint: Any, record: Callback
+    ) -> _Found:
+        """Return the ranker and the classifiers, and how they are combined; ``E`` are embeddings that it sees."""
         partial, whole, history = (None, None, History()) if begun is None else begun.result()
-        E = None if self.config.features == "tfidf" else self.run.embeddings()
         classifiers, config, weights = self.run.label_classifiers(), self.config, self.config.fusion
         head = None
         if classifiers is not None and config.head_weight != 0:
@@ -364,7 +370,7 @@ class _Ranking:
         """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on."""
         held_out, threads = self.run.held_out, n_threads(self.config.threads)
         rows, Y = self._rows(E, held_out), self.Y[held_out]
-        of_texts = self.run.embeddings(held_out) if E is None else E[held_out]
+        of_texts = self.run.embeddings_of(held_out) if E is None else E[held_out]
         ranker = ranker_scorer(heads, rows, self.config, threads)
         scorers = ranker, _head_scorer(head, of_texts, None)
         weights = fusion.fit(scorers, Y)

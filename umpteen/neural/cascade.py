@@ -94,6 +94,8 @@ class Cascade(torch.nn.Module):
         A whole batch updates heads that update themselves; after the last part of one, ``step`` does. Where one level
         learns, ``predicted`` are the nodes above that ``choose`` found, with their priority.
         """
+        if not len(ids):
+            return self._loss_of_none(truth, is_whole)
         if self.learning is not None:
             return self._loss_of_level(self.learning, ids, mask, truth, predicted, is_whole) / len(ids)
         total, shortlist = torch.zeros((), device=ids.device), None
@@ -108,6 +110,29 @@ class Cascade(torch.nn.Module):
             if level + 1 < self.tree.n_levels:
                 shortlist = self._next(level, shortlist, scores.detach(), right)
         return total
+
+    def _loss_of_none(self, truth: Sequence[Truth], is_whole: bool) -> torch.Tensor:
+        """Return the loss of the nodes of this rank where it has no text, but others may have some."""
+        head, device = self.head(0), truth[0].nodes.device
+        if not head.shard.is_cut:
+            return torch.zeros((), device=device)
+        e = torch.zeros((0, self.reader.widths[0]), device=device, requires_grad=True)
+        return head.learn_all(e, truth[0], is_whole=is_whole)[2]
+
+    def divide(self) -> None:
+        """Divide the nodes among ranks where a single level scores all of them; shortlists are scored by every rank."""
+        if self.tree.n_levels == 1:
+            self.head(0).divide()
+
+    def unite(self) -> None:
+        """Bring all nodes to rank 0."""
+        for head in self.heads:
+            head.unite()
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether this rank has some of the nodes only."""
+        return self.head(0).shard.is_cut
 
     def _next(self, level: int, shortlist: Shortlist, scores: torch.Tensor, right: torch.Tensor) -> Shortlist:
         """Return the nodes below a level to train on: children of true nodes, and of the best others if asked for."""

@@ -29,6 +29,7 @@ from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.neural.attention import use_given_masks
+from umpteen.neural.distributed import own_gpu
 from umpteen.neural.encoder_files import check_files, saved_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
@@ -36,6 +37,7 @@ from umpteen.neural.windows import join_windows, split_windows
 
 # Whatever is loaded runs no code of its own and comes from its folder alone.
 _PLAIN: Mapping[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+_TOKENS_ON_DEVICE = 250_000_000  # 1 GB; more of them stay in the memory of the CPU, and batches are sent to the device
 _MULTIPLE = 8  # padded lengths are multiples of this, which matrix units like
 
 
@@ -254,7 +256,7 @@ class Batch(NamedTuple):
 
 
 class FlatTokens:
-    """Tokens on a device, from which batches are cut there.
+    """Tokens on a device, from which batches are cut there; very many are cut on the CPU, and batches sent.
 
     ``longest`` is what a text may be padded to. ``window`` is the length of a window where texts have several: a text
     of one window is padded to no more than that, and a longer one to a whole number of windows.
@@ -263,8 +265,9 @@ class FlatTokens:
     def __init__(
         self, tokens: Tokens, device: torch.device, pad: int, longest: int | None = None, window: int | None = None
     ):
-        self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(device)
-        self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(device)
+        self.place = device if len(tokens.ids) <= _TOKENS_ON_DEVICE else torch.device("cpu")
+        self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(self.place)
+        self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(self.place)
         self.lengths, self.pad, self.device = tokens.lengths, pad, device
         self.longest, self.window = longest if window is None else window, window
 
@@ -290,13 +293,14 @@ class FlatTokens:
     def batch(self, rows: np.ndarray) -> Batch:
         """Return the tokens of some texts, padded to one length."""
         width = int(self._widths[self.lengths[rows].max(initial=0)])
-        chosen = torch.from_numpy(rows).to(self.device)
+        chosen = torch.from_numpy(rows).to(self.place)
         first, last = self.ptr[chosen, None], self.ptr[chosen + 1, None]
-        at = first + torch.arange(width, device=self.device)  # (rows, width)
+        at = first + torch.arange(width, device=self.place)  # (rows, width)
         mask = at < last
         ids = self.ids[at.clamp(max=max(len(self.ids) - 1, 0))] if len(self.ids) else torch.zeros_like(at)
         is_full = bool((self.lengths[rows] == width).all())
-        return Batch(torch.where(mask, ids, self.pad).long(), None if is_full else mask)
+        ids = torch.where(mask, ids, self.pad).to(self.device).long()
+        return Batch(ids, None if is_full else mask.to(self.device))
 
 
 def padded(length: int, *, is_recorded: bool) -> int:
@@ -314,8 +318,10 @@ def padded(length: int, *, is_recorded: bool) -> int:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """Return the device that the settings name; ``auto`` takes a GPU if there is one."""
+    """Return the device that the settings name; ``auto`` takes a GPU if there is one, and each rank its own."""
     has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if (gpu := own_gpu(wanted)) is not None:
+        return gpu
     if wanted == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if has[name]))
     kind, _, number = wanted.partition(":")

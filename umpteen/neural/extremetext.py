@@ -19,7 +19,9 @@ from torch.nn import functional as F
 
 from umpteen.config import NeuralConfig
 from umpteen.data.tokens import Tokens, by_budget
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Batch, pick_device
+from umpteen.neural.heads import gathered
 from umpteen.neural.readers import Reader
 from umpteen.neural.sparse_table import fastest
 
@@ -126,6 +128,16 @@ class FeatureBag(Reader):
         _, update = fastest(self.weight.device)
         unused = torch.zeros(len(self.weight), device=self.weight.device)  # there are no biases
         decay = self.config.training.weight_decay
-        for ids, weights, gradient in self.waiting:
+        for ids, weights, gradient in self._of_all_ranks() if ranks().are_many else self.waiting:
             update(self.weight, unused, self.state, ids, weights, weights != 0, gradient, self.rate, decay)
         self.waiting.clear()
+
+    def _of_all_ranks(self) -> list[list[torch.Tensor]]:
+        """Return what all ranks have read since the last step, as one batch."""
+        none = torch.zeros((0, 1), device=self.weight.device)
+        most = max((ids.shape[1] for ids, _, _ in self.waiting), default=1)
+        wide = [
+            (*(F.pad(part, (0, most - part.shape[1])) for part in (ids, weights)), gradient)
+            for ids, weights, gradient in self.waiting
+        ]
+        return [gathered(wide, (none.long(), none, none.new_zeros((0, self.weight.shape[1]))))]

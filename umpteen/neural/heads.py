@@ -6,14 +6,16 @@ A head of a new kind implements ``Head``; a reader says which head scores what i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
 
 from umpteen.config import LABELS_STEPPED_AT_ONCE, NeuralConfig
+from umpteen.neural.distributed import ranks
 from umpteen.neural.lda_init import Whitening
+from umpteen.neural.sharding import WHOLE, Shard, gather_learning, made_whole
 from umpteen.neural.sparse_table import fastest, with_gradient
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.truth import Truth
@@ -26,15 +28,46 @@ _COPIES = 4  # of the scores of all nodes: margins, probabilities, those of the 
 class Head(torch.nn.Module):
     """Base of heads: what trainer, search and store need of the classifiers of one level.
 
-    ``weight`` (nodes, d) and ``bias`` (nodes,) are parameters, or buffers where a head updates them itself.
+    ``weight`` (nodes, d) and ``bias`` (nodes,) are parameters, or buffers where a head updates them itself. While a
+    head is divided among ranks, they are those of the nodes of ``shard``.
     """
 
     weight: torch.Tensor
     bias: torch.Tensor
+    can_divide: ClassVar[bool] = False  # whether ranks may have some of the nodes each
 
     def __init__(self) -> None:
         super().__init__()
         self.whitening: Whitening | None = None  # of the vectors of texts, before all else
+        self.shard: Shard = WHOLE
+
+    # Nodes that are divided among ranks
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the level, on all ranks."""
+        return self.shard.n_nodes if self.shard.is_cut else len(self.bias)
+
+    @torch.no_grad()
+    def divide(self) -> None:
+        """Keep the nodes of this rank only, if the head can be divided."""
+        if self.can_divide and ranks().are_many:
+            self.shard = Shard.own(len(self.bias))
+            self._replace(self.shard.take(self.weight).clone(), self.shard.take(self.bias).clone())
+
+    @torch.no_grad()
+    def unite(self) -> None:
+        """Bring all nodes to rank 0; the others keep theirs."""
+        whole = [made_whole(tensor.detach(), self.shard).to(tensor.device) for tensor in (self.weight, self.bias)]
+        if self.shard.is_cut and ranks().is_main:
+            self.shard = WHOLE
+            self._replace(*whole)
+
+    def _replace(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            before = getattr(self, name)
+            is_parameter = isinstance(before, torch.nn.Parameter)
+            setattr(self, name, torch.nn.Parameter(tensor, before.requires_grad) if is_parameter else tensor)
 
     # Scores
 
@@ -50,6 +83,7 @@ class Head(torch.nn.Module):
         """Return the k best nodes of all (texts, k) and the logarithms of their scores, −∞ where there is none."""
         scores = F.logsigmoid(self.all(e).float())
         scores, nodes = stable_topk(scores if allowed is None else torch.where(allowed, scores, -torch.inf), k)
+        scores, nodes = self.shard.best(scores, nodes, k)
         return nodes, scores
 
     def n_floats(self, candidates: int, length: int) -> int:
@@ -58,7 +92,7 @@ class Head(torch.nn.Module):
 
     def n_floats_of_all(self, length: int) -> int:
         """Return how many numbers are held to score all nodes of a text."""
-        return _COPIES * len(self.bias)
+        return _COPIES * self.n_nodes
 
     # Training
 
@@ -103,27 +137,28 @@ class Head(torch.nn.Module):
     @torch.no_grad()
     def set_prior(self, share: torch.Tensor) -> None:
         """Start every node at the log-odds of how often it is right (nodes,)."""
-        self.bias.copy_(log_odds(share))
+        self.bias.copy_(log_odds(self.shard.take(share)))
 
     def compared(self, e: torch.Tensor) -> torch.Tensor:
         """Return the vectors (texts, d) that nodes are compared with."""
         return e
 
     def sums(self) -> torch.Tensor:
-        """Return zeros (nodes, d), float32, in which first weights may be summed."""
+        """Return zeros (nodes of this rank, d), float32, in which first weights may be summed."""
         return self.weight.detach().zero_()
 
     @torch.no_grad()
     def set_weights(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Take first weights (nodes, d) and biases (nodes,)."""
+        """Take first weights (nodes, d) and biases (nodes,) of the nodes of this rank."""
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 
     @torch.no_grad()
     def silence(self, nodes: torch.Tensor, margin: float) -> None:
         """Give nodes a fixed margin."""
-        self.weight[nodes] = 0.0
-        self.bias[nodes] = margin
+        _, places = self.shard.places(nodes)
+        self.weight[places] = 0.0
+        self.bias[places] = margin
 
 
 def make_head(config: NeuralConfig, level: int, n_levels: int, width: int, n_nodes: int) -> Head:
@@ -162,6 +197,8 @@ class LinearHead(Head):
         Whether texts' vectors are whitened first.
     """
 
+    can_divide = True
+
     def __init__(self, width: int, n_nodes: int, *, dropout: float = 0.0, bottleneck: int = 0, whitens: bool = False):
         super().__init__()
         self.dropout = dropout
@@ -184,6 +221,20 @@ class LinearHead(Head):
         """Score every node (texts, nodes)."""
         return F.linear(self.compared(e), self.weight, self.bias)
 
+    def learn_all(
+        self, e: torch.Tensor, truth: Truth, *, is_whole: bool
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+        """Return scores, truth and loss; if the head is divided, the loss of its nodes over the texts of all ranks.
+
+        Then the truth is that of the texts of all ranks.
+        """
+        if not self.shard.is_cut:
+            return super().learn_all(e, truth, is_whole=is_whole)
+        every = gather_learning(self.compared(e).float(), self.shard)
+        scores = F.linear(every, self.weight, self.bias).float()
+        right = self.shard.truth(truth) > 0
+        return None, None, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")
+
     def some(self, e: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
         """Score some nodes of each text: ``nodes`` and the result are (texts, candidates)."""
         e = self.compared(e)
@@ -201,6 +252,8 @@ class SparseHead(LinearHead):
     No gradient and no optimiser state as large as the table exists. The learning rate and weight decay are what an
     optimiser would be told, the other parameters those of ``LinearHead``.
     """
+
+    can_divide = False
 
     def __init__(self, width: int, n_nodes: int, *, learning_rate: float, weight_decay: float, **more: Any):
         super().__init__(width, n_nodes, **more)
@@ -226,21 +279,24 @@ class SparseHead(LinearHead):
         with torch.no_grad(), torch.autocast(e.device.type, enabled=False):
             found = score(e, self.weight, self.bias, nodes, right, exists)
             self.waiting.append((nodes, found.gap, exists, e.detach()))
-            if is_whole:
+            if is_whole and not ranks().are_many:  # the others have to be waited for after the backward pass
                 self.step()
         return found.scores, with_gradient(e, found.loss.sum(), found.grad_e)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update the nodes that texts were compared with since the last step."""
-        if not self.waiting:
+        """Update the nodes that texts were compared with since the last step, those of all ranks alike."""
+        if not self.waiting and not ranks().are_many:
             return
-        nodes, gap, exists, e = (
-            parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*self.waiting, strict=True)
-        )
+        nodes, gap, exists, e = gathered(self.waiting, self._nothing())
         self.waiting.clear()
         _, update = fastest(e.device)
         update(self.weight, self.bias, self.state, nodes, gap, exists, e, self.rate, self.weight_decay)
+
+    def _nothing(self) -> tuple[torch.Tensor, ...]:
+        """Return what a rank without texts has to update by."""
+        none = torch.zeros((0, 1), device=self.weight.device)
+        return none.long(), none, none.bool(), none.new_zeros((0, self.weight.shape[1]))
 
 
 class FullHead(Head):
@@ -254,6 +310,8 @@ class FullHead(Head):
     At learning rate 1 a step closes the residual of a label for a text as far as the gradient goes: rates do not depend
     on the width of the encoder. The other parameters are those of ``LinearHead``.
     """
+
+    can_divide = True
 
     def __init__(
         self, width: int, n_nodes: int, *, dropout: float = 0.0, whitens: bool = False, learning_rate: float = 1.0
@@ -285,12 +343,16 @@ class FullHead(Head):
         self.rate.fill_(factor * self.learning_rate)
 
     def learn_all(self, e: torch.Tensor, truth: Truth, *, is_whole: bool) -> tuple[None, None, torch.Tensor]:
-        """Return the summed loss, whose gradient is that of the texts; a whole batch updates the labels, too."""
+        """Return the summed loss, whose gradient is that of the texts; a whole batch updates the labels, too.
+
+        Of a head that is divided, the loss is that of its labels over the texts of all ranks, whose truth is given.
+        """
         e = F.dropout(self.compared(e), self.dropout, self.training)
-        loss, grad_e = self._learned(e, truth, updates=is_whole)
+        every = ranks().gather_batch(e.detach()) if self.shard.is_cut else e
+        loss, gradient = self._learned(every, truth, updates=is_whole)
         if not is_whole:
-            self.waiting.append((e.detach(), truth))
-        return None, None, with_gradient(e, loss, grad_e)
+            self.waiting.append((every.detach(), truth))
+        return None, None, with_gradient(e, loss, ranks().scatter_batch(gradient) if self.shard.is_cut else gradient)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -302,7 +364,7 @@ class FullHead(Head):
         e = torch.cat(vectors).to(self.weight.dtype)
         truth = Truth(*(torch.cat(parts) for parts in list(zip(*truths, strict=True))[:2]), truths[0].n_nodes)
         for first, last in self._blocks():
-            self._update(first, last, _residual(self._scores(e, first, last), truth.dense(first, last)), e)
+            self._update(first, last, _residual(self._scores(e, first, last), self._right(truth, first, last)), e)
 
     @torch.no_grad()
     def _learned(self, e: torch.Tensor, truth: Truth, *, updates: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -310,7 +372,7 @@ class FullHead(Head):
         grad_e, loss, short = torch.zeros_like(e), torch.zeros((), device=e.device), e.to(self.weight.dtype)
         with torch.autocast(e.device.type, enabled=False):
             for first, last in self._blocks():
-                scores, right = self._scores(short, first, last), truth.dense(first, last)  # (texts, labels)
+                scores, right = self._scores(short, first, last), self._right(truth, first, last)  # (texts, labels)
                 loss -= F.logsigmoid(-scores).sum() + (scores * right).sum()
                 residual = _residual(scores, right).to(short.dtype)
                 grad_e += (residual @ self.weight[first:last]).to(grad_e.dtype)
@@ -335,7 +397,8 @@ class FullHead(Head):
             parts.append((values, first + at))
         values, labels = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         values, at = stable_topk(values, k)
-        return labels.gather(1, at), F.logsigmoid(values)
+        values, labels = self.shard.best(values, labels.gather(1, at), k)
+        return labels, F.logsigmoid(values)
 
     def all(self, e: torch.Tensor) -> torch.Tensor:
         """Score every label (texts, labels)."""
@@ -348,15 +411,26 @@ class FullHead(Head):
 
     def n_floats_of_all(self, length: int) -> int:
         """Return the numbers of one block of labels."""
-        return _COPIES * min(len(self.bias), LABELS_STEPPED_AT_ONCE)
+        return _COPIES * min(self.n_nodes, LABELS_STEPPED_AT_ONCE)
 
     def _scores(self, e: torch.Tensor, first: int, last: int) -> torch.Tensor:
         """Score a block of labels in float32, multiplied in the precision of ``e``."""
         return F.linear(e, self.weight[first:last].to(e.dtype)).float() + self.bias[first:last]
 
+    def _right(self, truth: Truth, first: int, last: int) -> torch.Tensor:
+        """Return the values of a block of labels (texts, labels), which has these places among those of this rank."""
+        return truth.dense(self.shard.first + first, self.shard.first + last)
+
     def _blocks(self) -> list[tuple[int, int]]:
         n, size = len(self.bias), LABELS_STEPPED_AT_ONCE
-        return [(first, min(first + size, n)) for first in range(0, n, size)]
+        return [(first, min(first + size, n)) for first in range(0, n, size)] or [(0, 0)]
+
+
+def gathered(waiting: Sequence[tuple[torch.Tensor, ...]], nothing: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Put together what waits for a step, column by column, on all ranks; a rank may have nothing."""
+    columns = list(zip(*(waiting or [nothing]), strict=True))
+    own = [parts[0] if len(parts) == 1 else torch.cat(parts) for parts in columns]
+    return [torch.cat(ranks().gather(part)) for part in own] if ranks().are_many else own
 
 
 def _residual(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -2,20 +2,25 @@
 
 A batch that fits is one call of ``work``, which adds gradients and updates the heads that have no optimiser. For a
 batch that was split, ``part`` adds the gradients of each micro-batch while those heads note what to update, and
-``finish`` updates them once, so that the result is that of the whole batch.
+``finish`` updates them once, so that the result is that of the whole batch. Where several ranks train, each takes its
+share of the texts of a batch, in as many micro-batches as the others: its last ones may have no texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 
 import numpy as np
 import torch
 
 from umpteen.neural.cuda_graphs import Inputs, Recorder, own_stream
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder, FlatTokens
 from umpteen.neural.training_state import State
+
+_SEED_STEP = 1_000_003  # seeds of the dropout of ranks lie this far apart
 
 
 class MicroBatches:
@@ -26,7 +31,8 @@ class MicroBatches:
     work
         Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
     inputs
-        Returns those further tensors for the texts of a micro-batch, and the whole batch it is part of.
+        Returns those further tensors for the texts of a micro-batch of all ranks, one rank after the other, and the
+        whole batch it is part of.
     cuda_graphs
         Whether steps are captured as CUDA graphs, on a GPU.
     part
@@ -37,16 +43,17 @@ class MicroBatches:
 
     def __init__(
         self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
-        inputs: Callable[[np.ndarray, np.ndarray], Inputs], *, cuda_graphs: bool,
+        inputs: Callable[[list[np.ndarray], np.ndarray], Inputs], *, cuda_graphs: bool,
         part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
         self.part, self.finish = part or work, finish
-        self.recorder = Recorder(work, record=cuda_graphs and encoder.device.type == "cuda")
+        can_record = cuda_graphs and encoder.device.type == "cuda" and not ranks().are_many  # ranks exchange in a step
+        self.recorder = Recorder(work, record=can_record)
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
-        """Return the loss of a batch of texts; their gradients are added."""
-        parts = list(self.flat.cut(rows, self.encoder.training_budget))
+        """Return the loss of a batch of texts, or of what this rank has of it; its gradients are added."""
+        parts = self._parts(rows)
         if len(parts) == 1:
             return self.recorder(*self._inputs(parts[0], rows))
         total = torch.zeros((), device=self.encoder.device)
@@ -54,6 +61,12 @@ class MicroBatches:
             total += self.part(*self._inputs(some, rows))
         self.finish()
         return total
+
+    def _parts(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Return the micro-batches; each is a list of what every rank has of it."""
+        shares = (ranks().share(rows, rank) for rank in range(ranks().size))
+        of_ranks = (self.flat.cut(share, self.encoder.training_budget) for share in shares)
+        return [list(part) for part in zip_longest(*of_ranks, fillvalue=rows[:0])]
 
     def state(self) -> State:
         """Return how many tokens were read."""
@@ -63,8 +76,9 @@ class MicroBatches:
         """Count on from there."""
         self.n_tokens = int(state["tokens"])
 
-    def _inputs(self, some: np.ndarray, rows: np.ndarray) -> Inputs:
-        batch = self.flat.batch(some)
+    def _inputs(self, some: list[np.ndarray], rows: np.ndarray) -> Inputs:
+        ranks().counts = [len(part) for part in some]
+        batch = self.flat.batch(some[ranks().rank])
         self.n_tokens += batch.ids.numel()
         return *batch, *self.inputs(some, rows)
 
@@ -75,7 +89,7 @@ def learning(module: torch.nn.Module, device: torch.device, seed: int) -> Iterat
     module.train()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []), own_stream(device):
-            torch.manual_seed(seed)
+            torch.manual_seed(seed + _SEED_STEP * ranks().rank)
             yield
     finally:
         module.eval()

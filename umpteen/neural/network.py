@@ -18,6 +18,7 @@ from umpteen.engine import Callback, Progress, ignore, silent
 from umpteen.errors import BadConfig, BadModelFile
 from umpteen.neural import newton
 from umpteen.neural.cascade import Cascade
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder, explained_memory
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.readers import States, make_reader
@@ -31,6 +32,7 @@ _SILENT = -1e4  # margin of a label that no text has; half precision holds it
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be stored
 _MEASURED = 20_000  # texts of which the covariance is measured
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
+_GATHERED_AT_ONCE = 65_536  # texts whose vectors all ranks have at a time, for first weights
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
 _LOWEST_PRIORITY = 0.5  # of a node that was predicted, the best of them have 1
 
@@ -51,14 +53,21 @@ class Network:
         How the network is made.
     seed
         Of the first weights.
+    divides
+        Whether it is trained by all ranks, and a head that scores all labels is divided among them.
     """
 
-    def __init__(self, encoder: Encoder, tree: LabelTree, config: NeuralConfig, *, seed: int = 0):
+    def __init__(
+        self, encoder: Encoder, tree: LabelTree, config: NeuralConfig, *, seed: int = 0, divides: bool = False
+    ):
         self.encoder, self.tree, self.config = encoder, tree, config
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             reader = make_reader(encoder, tree.n_levels, config)
-            self.module = Cascade(reader, tree, config).to(encoder.device).eval()
+            self.module = Cascade(reader, tree, config).eval()
+        if divides:  # before anything takes memory of the device
+            self.module.divide()
+        self.module.to(encoder.device)
         self.module.place(encoder.device)
 
     @property
@@ -95,6 +104,7 @@ class Network:
             if not trainer.has_state:
                 self.initialise(tokens, truth, level, progress=progress)
             reports.append(trainer.run())
+        self.module.unite()
         self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
         self.load(self.arrays())  # predict with the numbers that are saved
         return reports
@@ -132,7 +142,7 @@ class Network:
         """Measure the covariance of the vectors of some texts, which levels whiten them by."""
         some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
         covariances = {one: Covariance(self.module.reader.widths[one], self.encoder.device) for one in levels}
-        for _, reads in self._batches(tokens.take(some)):
+        for _, reads in self._read_by_all(tokens.take(some), levels):
             with self._predicting():
                 for one, e in self._of_levels(reads, levels):
                     covariances[one].add(e)
@@ -145,15 +155,17 @@ class Network:
         """Start nodes at linear discriminants: the means of their texts' whitened vectors."""
         device = self.encoder.device
         sums = {one: self.module.head(one).sums() for one in counts}
-        for rows, reads in _told(self._batches(tokens), "first weights", len(tokens), progress):
+        batches = self._read_by_all(tokens, list(counts))
+        for rows, reads in _told(batches, "first weights", len(tokens), progress):
             with self._predicting():
                 for one, e in self._of_levels(reads, list(counts)):
                     pairs = truth[one][rows].tocoo()
                     text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
-                    sums[one].index_add_(0, node, self.module.head(one).compared(e)[text])
+                    is_own, places = self.module.head(one).shard.places(node)
+                    sums[one].index_add_(0, places, self.module.head(one).compared(e)[text[is_own]])
         for one, sum_of in sums.items():
             head = self.module.head(one)
-            offset = discriminants(sum_of, counts[one])
+            offset = discriminants(sum_of, head.shard.take(counts[one]))
             head.set_weights(sum_of, head.bias.detach() + offset)
 
     def _start_at_solution(
@@ -161,7 +173,7 @@ class Network:
     ) -> None:
         """Start the nodes of a level at the linear solution on its vectors, over the texts of their parents."""
         parts, order = [], []
-        for rows, reads in _told(self._batches(tokens), "first weights", len(tokens), progress):
+        for rows, reads in _told(self._read_by_all(tokens, [level]), "first weights", len(tokens), progress):
             with self._predicting():
                 ((_, e),) = self._of_levels(reads, [level])
                 parts.append(self.module.head(level).compared(e).float())
@@ -172,7 +184,34 @@ class Network:
             torch.cat(parts).clone(), truth[level][some], parents, self.tree.starts[level],
             cost=self.config.training.init_cost, progress=progress,
         )  # fmt: skip
-        self.module.head(level).set_weights(W[:-1].T, W[-1])
+        head = self.module.head(level)
+        head.set_weights(head.shard.take(W[:-1].T), head.shard.take(W[-1]))
+
+    def _read_by_all(self, tokens: Tokens, levels: Sequence[int]) -> Iterator[Batch]:
+        """Yield texts, and what some levels read of them; several ranks read some of the texts each, and have all."""
+        if not ranks().are_many:
+            yield from self._batches(tokens)
+            return
+        for first in range(0, len(tokens), _GATHERED_AT_ONCE):
+            rows = np.arange(first, min(first + _GATHERED_AT_ONCE, len(tokens)))
+            read = dict(zip(levels, self._read_in_shares(tokens.take(rows), levels), strict=True))
+            for some in self._pieces(rows, sum(part.shape[1] for part in read.values())):
+                at = some - first
+                reads = (
+                    read[level][at] if level in read else np.empty((len(at), 0)) for level in range(max(levels) + 1)
+                )
+                yield some, (torch.from_numpy(part).to(self.encoder.device) for part in reads)
+
+    def _read_in_shares(self, tokens: Tokens, levels: Sequence[int], progress: Progress = silent) -> list[np.ndarray]:
+        """Return what some levels read of all texts; several ranks read some of the texts each, and have all."""
+        if not ranks().are_many:
+            return self._read(tokens, levels, progress)
+        widths = [self.module.reader.widths[level] for level in levels]
+
+        def read(own: np.ndarray) -> np.ndarray:
+            return np.concatenate(self._read(tokens.take(own), levels, progress), axis=1)
+
+        return np.split(ranks().in_shares(len(tokens), read), np.cumsum(widths)[:-1], axis=1)
 
     def _of_levels(self, reads: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield what some levels read."""
@@ -241,6 +280,10 @@ class Network:
         """Return what the last level reads of each text (texts, d), scaled to length one."""
         return self.scaled(self._read(tokens, self._levels[-1:], progress))
 
+    def vectors_by_all(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
+        """Return the same where all ranks ask: each reads some of the texts."""
+        return self.scaled(self._read_in_shares(tokens, self._levels[-1:], progress))
+
     def scaled(self, read: list[np.ndarray]) -> np.ndarray:
         """Scale what the last level has read to length one."""
         return read[-1] / np.maximum(np.linalg.norm(read[-1], axis=1, keepdims=True), 1e-12)
@@ -269,24 +312,40 @@ class Network:
         was_training = any(part.training for part in self.module.modules())  # perhaps one level of it alone
         self.module.eval()
         try:
-            return precisions(self.topk(tokens, min(BEST, self.tree.n_labels)).labels, truth)
+            return precisions(self._best_labels(tokens, min(BEST, self.tree.n_labels)), truth)
         finally:
             self.module.train(was_training)
+
+    def _best_labels(self, tokens: Tokens, k: int) -> np.ndarray:
+        """Return the best labels of each text (texts, k); several ranks divide the texts, or the labels."""
+        if not ranks().are_many:
+            return self.topk(tokens, k).labels
+        if self.module.is_divided:
+            return self.topk(self._read_in_shares(tokens, self._levels), k).labels
+        return ranks().in_shares(len(tokens), lambda own: self.topk(tokens.take(own), k).labels)
 
     def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> sp.csr_matrix:
         """Return the nodes (texts, nodes above) whose children a level will learn; values are their priority."""
         beams = [self._beam(above, 1, None) for above in range(level)]
-        chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
-        batches = self._batches(tokens, self._candidates(beams[:-1]), searches=True)
-        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
-            with self._predicting():
-                found = self.module.choose(reads, beams, level).cpu().numpy()
-            chosen[rows, : found.shape[1]] = found
+        if ranks().are_many:
+            chosen = ranks().in_shares(len(tokens), lambda own: self._chosen(tokens.take(own), level, beams, progress))
+        else:
+            chosen = self._chosen(tokens, level, beams, progress)
         is_node = chosen >= 0
         priority = np.broadcast_to(np.linspace(1.0, _LOWEST_PRIORITY, beams[-1], dtype=np.float32), chosen.shape)
         ptr = np.concatenate([[0], np.cumsum(is_node.sum(axis=1))])
         shape = (len(tokens), self.tree.sizes[level - 1])
         return sp.csr_matrix((priority[is_node], chosen[is_node], ptr), shape=shape)
+
+    def _chosen(self, tokens: Tokens, level: int, beams: Sequence[int], progress: Progress) -> np.ndarray:
+        """Return the nodes above a level (texts, beam) whose children it will learn, −1 for none."""
+        chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
+        batches = self._batches(tokens, self._candidates(list(beams[:-1])), searches=True)
+        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
+            with self._predicting():
+                found = self.module.choose(reads, beams, level).cpu().numpy()
+            chosen[rows, : found.shape[1]] = found
+        return chosen
 
     def _batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
         """Yield as many texts at a time as fit in memory, and what each level reads of them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 
 import umpteen.engine.openmp  # noqa: F401  before torch
 
@@ -19,6 +20,7 @@ import torch
 
 from umpteen.config import LABELS_SOLVED_AT_ONCE
 from umpteen.engine import Progress, silent
+from umpteen.neural.distributed import ranks
 
 _MOST_TURNS = 16  # conjugate-gradient turns per Newton step
 _HALVINGS = 16  # steps tried along a direction: 1, 1/2, 1/4, …; few labels need more than three
@@ -107,11 +109,12 @@ def solve_level(
 
     Returns
     -------
-    Weights (d + 1, nodes), biases last. A node without rows keeps zero weights and the bias −1.
+    Weights (d + 1, nodes), biases last. A node without rows keeps zero weights and the bias −1. Several ranks solve
+    some of the blocks each, and all get the weights of all.
     """
     X = torch.cat([X, X.new_ones(len(X), 1)], dim=1)  # (n, d + 1)
-    W = X.new_zeros(X.shape[1], R.shape[1])
-    W[-1] = -1.0
+    W, of_ranks = X.new_zeros(X.shape[1], R.shape[1]), cycle(range(ranks().size))
+    W[-1] = -float(ranks().is_main)  # once in the sum over ranks
     columns, parents = R.tocsc(), None if alive is None else alive.tocsc()
     n_chunks, stage = len(starts) - 1, f"first weights of {R.shape[1]:,} nodes"
     for parent in range(n_chunks):
@@ -122,11 +125,14 @@ def solve_level(
         some = X if rows is None else X[torch.from_numpy(rows.astype(np.int64)).to(X.device)]
         for first in range(int(starts[parent]), int(starts[parent + 1]), LABELS_SOLVED_AT_ONCE):
             last = min(first + LABELS_SOLVED_AT_ONCE, int(starts[parent + 1]))
+            if next(of_ranks) != ranks().rank:
+                W[:, first:last] = 0.0
+                continue
             weight = _block(columns, first, last, rows, X)  # (rows, labels)
             positive = weight > 0
             W[:, first:last] = solve(some, positive, cost * torch.where(positive, weight, alpha))
     progress(stage, n_chunks, n_chunks)
-    return W
+    return ranks().sum_(W)
 
 
 def _block(columns: sp.csc_matrix, first: int, last: int, rows: np.ndarray | None, like: torch.Tensor) -> torch.Tensor:

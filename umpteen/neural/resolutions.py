@@ -20,10 +20,12 @@ from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, Record, ignore, silent
 from umpteen.linear.dense import Projection
 from umpteen.neural import newton
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.heads import log_odds
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 from umpteen.neural.levels import DenseLevel, FullLevel, Level
+from umpteen.neural.sharding import Shards
 from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
 from umpteen.store import Checkpoint, format_records, parse_records
 from umpteen.tree import LabelTree, relevance
@@ -76,7 +78,7 @@ class Finetuning:
         self.trained_on, self.held_out = hold_out(len(self.tokens), fraction, self.config.seed)
 
     def train(self) -> Self:
-        """Fine-tune through all resolutions."""
+        """Fine-tune through all resolutions; afterwards, rank 0 has all classifiers."""
         numbers = self._levels()
         finished = [number for number in numbers if self._has(_finished(number))]
         for number in finished:
@@ -86,12 +88,22 @@ class Finetuning:
         for number in numbers:
             if number > max(finished, default=-1):
                 self.last = self._resolution(number, self.last)
+        if self.last is not None:
+            self.last.unite()
         return self
 
-    def embeddings(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the present embeddings of all texts, or of those with these numbers."""
-        tokens = self.tokens if rows is None else self.tokens.take(rows)
-        return self.encoder.embed(tokens, progress=self.progress)
+    def embeddings(self) -> np.ndarray:
+        """Return the present embeddings of all texts; all ranks embed some and have all."""
+        return self._embedded(self.tokens, self.progress)
+
+    def embeddings_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the present embeddings of the texts with these numbers, which this process embeds alone."""
+        return self.encoder.embed(self.tokens.take(rows), progress=self.progress)
+
+    def _embedded(self, tokens: Tokens, progress: Progress = silent) -> np.ndarray:
+        if not ranks().are_many:
+            return self.encoder.embed(tokens, progress=progress)
+        return ranks().in_shares(len(tokens), lambda own: self.encoder.embed(tokens.take(own), progress=progress))
 
     def label_classifiers(self) -> Classifiers | None:
         """Return the classifiers of the last resolution by label, if its nodes are the labels."""
@@ -206,7 +218,7 @@ class Finetuning:
         held_out = self.tokens.take(self.held_out)
 
         def quality() -> Metrics:
-            return precisions(level.best(self.encoder.embed(held_out), BEST), R[self.held_out])
+            return precisions(level.best(self._embedded(held_out), BEST), R[self.held_out])
 
         return Trainer(
             level, self.encoder, self.tokens, [R], config, list(self.encoder.model.parameters()),
@@ -223,7 +235,8 @@ class Finetuning:
         done = Resolution(level.n_nodes, report.steps, report.tokens, init_s, report.seconds, embed_s)
         self.report.append(done)
         if self.checkpoint is not None:
-            weights = {name: tensor.cpu().float().numpy() for name, tensor in level.state_dict().items()}
+            state = Shards(level).whole(level.state_dict())
+            weights = {name: tensor.cpu().float().numpy() for name, tensor in state.items()}
             history = np.frombuffer(format_records(records), np.uint8)
             about = {"report": np.array(done, np.float64), "history": history}
             self.checkpoint.save(_finished(number), weights | about)
@@ -238,7 +251,8 @@ class Finetuning:
     def _restored(self, number: int) -> Level:
         level, arrays = self._level(number), dict(self.checkpoint.load(_finished(number), mmap=False))
         del arrays["report"], arrays["history"]
-        level.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+        state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        level.load_state_dict(Shards(level).own(state))
         return level
 
 

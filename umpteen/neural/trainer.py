@@ -18,9 +18,11 @@ from umpteen.data.tokens import Tokens, endless_batches
 from umpteen.engine import Callback, Progress, ignore, silent
 from umpteen.neural.cuda_graphs import Inputs
 from umpteen.neural.curve import Curve
+from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.loop import Group, lr_factor, optimise
 from umpteen.neural.micro_batches import MicroBatches, learning
+from umpteen.neural.sharding import Shards
 from umpteen.neural.training_state import State, TrainingState, under
 from umpteen.neural.truth import Truth, TruthTable
 from umpteen.store import Checkpoint
@@ -39,7 +41,12 @@ class Trainable(Protocol):
         self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth], *, is_whole: bool,
         predicted: Truth | None,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the mean loss of some texts; ``is_whole`` says that they are a whole batch."""
+        """Return the mean loss of some texts; ``is_whole`` says that they are a whole batch.
+
+        Where a rank has no text of a batch of which others have some, what it returns counts as that of one text. Where
+        nodes are divided among ranks (``is_divided``), the loss is that of the nodes of this rank over the texts of all
+        ranks, and the truth is theirs.
+        """
         ...
 
     def set_lr(self, factor: float) -> None:
@@ -131,6 +138,7 @@ class Trainer:
         self.curve = Curve(self.stage, per_epoch, self.record)
         stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, n_steps, self.curve)
         backward = self._backward()
+        learn = self._summed(backward) if ranks().are_many else backward
         parts = {"average": average, "stop": stop, "batches": backward, "curve": self.curve}
         state = TrainingState(
             self.checkpoint, self.state_name, self.module, parts, per_epoch=per_epoch, n_steps=n_steps, device=device
@@ -139,7 +147,7 @@ class Trainer:
         batches = (rows[batch] for batch in endless_batches(self.tokens.lengths[rows], config.batch_size, self.seed))
         with learning(self.module, device, self.seed):
             steps = optimise(
-                self._groups(), batches, backward, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
+                self._groups(), batches, learn, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
                 stage=self.stage, progress=self.progress, after=lambda step: average(step) or stop(step), saved=state,
                 curve=self.curve,
             )  # fmt: skip
@@ -170,9 +178,11 @@ class Trainer:
         predicted = None if self.predicted is None else TruthTable(self.predicted, device)
         self._n_nodes = [table.n_nodes for table in ([] if predicted is None else [predicted]) + tables]
 
-        def inputs(some: np.ndarray, rows: np.ndarray) -> Inputs:
-            share = torch.tensor(len(some) / len(rows), device=device)
-            truths = [table.of(some) for table in ([] if predicted is None else [predicted]) + tables]
+        def inputs(some: list[np.ndarray], rows: np.ndarray) -> Inputs:
+            own = some[ranks().rank]
+            share = torch.tensor(max(len(own), 1) / len(rows), device=device)
+            scored = np.concatenate(some) if getattr(self.module, "is_divided", False) else own
+            truths = [table.of(scored) for table in ([] if predicted is None else [predicted]) + tables]
             return share, *(tensor for truth in truths for tensor in truth[:2])
 
         return MicroBatches(
@@ -189,10 +199,27 @@ class Trainer:
         predicted, truth = (None, truths) if self.predicted is None else (truths[0], truths[1:])
         with self.encoder.autocast():
             loss = self.module.loss(ids, mask, truth, is_whole=is_whole, predicted=predicted) * share
-        loss.backward()
+        if loss.requires_grad:  # not where a rank has no texts
+            loss.backward()
         if is_whole:
             self.module.step()
         return loss.detach()
+
+    def _summed(self, backward: MicroBatches) -> Callable[[np.ndarray], torch.Tensor]:
+        """Return what adds the gradients of all ranks, and returns the loss of the whole batch."""
+        shards = Shards(self.module)
+        ranks().align([tensor for name, tensor in _weights(self.module) if name not in shards.by_name])
+        learners = [one for one in self.module.parameters() if one.requires_grad and id(one) not in shards.of_tensor]
+
+        def learn(rows: np.ndarray) -> torch.Tensor:
+            before = backward.n_tokens
+            loss = backward(rows)
+            n_tokens = torch.tensor(float(backward.n_tokens - before), device=loss.device)
+            loss, n_tokens = ranks().sum_gradients(learners, loss, n_tokens)
+            backward.n_tokens = before + int(n_tokens)
+            return loss
+
+        return learn
 
 
 class _EarlyStopping:
@@ -231,19 +258,20 @@ class _EarlyStopping:
 
     def _measured(self, step: int) -> float:
         """Return the mean precision on held-out texts; all precisions go into the record of the step."""
-        precisions = self.quality()
+        precisions = ranks().from_main(self.quality())  # all ranks decide alike
         self.curve.measure(step, precisions)
         return float(np.mean(list(precisions.values())))
 
     def state(self) -> State:
         """Return the best state so far, how good it is, and how long it has been the best."""
         counts = {"best": torch.tensor(self.best, dtype=torch.float64), "waited": torch.tensor(self.waited)}
-        return counts | {f"best.{name}": tensor for name, tensor in self.best_state.items()}
+        whole = Shards(self.module).whole(self.best_state)
+        return counts | {f"best.{name}": tensor for name, tensor in whole.items()}
 
     def load_state(self, state: State) -> None:
         """Go on from there."""
         self.best, self.waited = float(state["best"]), int(state["waited"])
-        self.best_state = under(state, "best.")
+        self.best_state = Shards(self.module).own(under(state, "best."))
 
 
 class _Average:
@@ -273,20 +301,26 @@ class _Average:
 
     def state(self) -> State:
         """Return the mean, and the number of states that it is the mean of."""
-        return {"n": torch.tensor(self.n), **{f"mean.{name}": tensor for name, tensor in self.mean.items()}}
+        whole = Shards(self.module).whole(self.mean)
+        return {"n": torch.tensor(self.n), **{f"mean.{name}": tensor for name, tensor in whole.items()}}
 
     def load_state(self, state: State) -> None:
         """Go on from such a mean."""
         self.n = int(state["n"])
         places = {name: tensor.device for name, tensor in self._weights()}
-        self.mean = {name: tensor.to(places[name]) for name, tensor in under(state, "mean.").items()}
+        own = Shards(self.module).own(under(state, "mean."))
+        self.mean = {name: tensor.to(places[name]) for name, tensor in own.items()}
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what learns: parameters, and weights of heads that update themselves."""
-        for name, tensor in itertools.chain(self.module.named_parameters(), self.module.named_buffers()):
+        for name, tensor in _weights(self.module):
             is_table = not isinstance(tensor, torch.nn.Parameter) and name.rpartition(".")[2] in ("weight", "bias")
             if tensor.requires_grad or is_table:
                 yield name, tensor.detach()
+
+
+def _weights(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    return itertools.chain(module.named_parameters(), module.named_buffers())
 
 
 def hold_out(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,7 @@
-"""The state of a training, saved after every epoch, from which an interrupted training resumes."""
+"""The state of a training, saved after every epoch, from which an interrupted training resumes.
+
+It is the same for any number of ranks: what is divided among them is stored whole, by rank 0.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from umpteen.neural.distributed import ranks
+from umpteen.neural.sharding import WHOLE, Shard, Shards, divided, made_whole
 from umpteen.store import Checkpoint
 
 State = dict[str, torch.Tensor]
@@ -49,6 +54,7 @@ class TrainingState:
     ):  # fmt: skip
         self.checkpoint, self.stage, self.net, self.parts = checkpoint, stage, net, parts
         self.per_epoch, self.n_steps, self.device = per_epoch, n_steps, device
+        self.shards = Shards(net)
         self._before, self._begun = 0.0, time.perf_counter()
 
     @property
@@ -60,14 +66,14 @@ class TrainingState:
         """Keep the state if an epoch has ended."""
         if self.checkpoint is None or (step % self.per_epoch and step != self.n_steps):
             return
-        arrays = {f"net.{name}": tensor for name, tensor in self.net.state_dict().items()}
+        arrays = {f"net.{name}": tensor for name, tensor in self.shards.whole(self.net.state_dict()).items()}
         for part, of_part in self.parts.items():
             arrays |= {f"part.{part}.{name}": tensor for name, tensor in of_part.state().items()}
+        shards = self._shards_of(optimiser)
         for number, state in optimiser.state_dict()["state"].items():
-            arrays |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
-        arrays |= {"random": torch.get_rng_state(), "step": torch.tensor(step), "seconds": torch.tensor(self.seconds)}
-        if self.device.type == "cuda":
-            arrays["random_cuda"] = torch.cuda.get_rng_state(self.device)
+            whole = {name: made_whole(torch.as_tensor(value), shards[number]) for name, value in state.items()}
+            arrays |= {f"optimiser.{number}.{name}": tensor for name, tensor in whole.items()}
+        arrays |= {"step": torch.tensor(step), "seconds": torch.tensor(self.seconds)} | self._random()
         self.checkpoint.save(self.stage, {name: _plain(tensor) for name, tensor in arrays.items()})
 
     def load(self, optimiser: torch.optim.Optimizer) -> int:
@@ -76,19 +82,45 @@ class TrainingState:
             return 0
         stored = self.checkpoint.load(self.stage, mmap=False)
         arrays = {name: torch.from_numpy(array.copy()) for name, array in stored.items()}
-        torch.set_rng_state(arrays["random"])
-        if "random_cuda" in arrays and self.device.type == "cuda":
-            torch.cuda.set_rng_state(arrays["random_cuda"], self.device)
-        self.net.load_state_dict(under(arrays, "net."))
+        self._set_random(arrays)
+        self.net.load_state_dict(self.shards.own(under(arrays, "net.")))
         for part, of_part in self.parts.items():
             of_part.load_state(under(arrays, f"part.{part}."))
         states: dict[int, State] = {}
+        shards = self._shards_of(optimiser)
         for name, tensor in under(arrays, "optimiser.").items():
             number, _, what = name.partition(".")
-            states.setdefault(int(number), {})[what] = tensor
+            states.setdefault(int(number), {})[what] = divided(tensor, shards[int(number)])
         optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
         self._before += float(arrays["seconds"])
         return int(arrays["step"])
+
+    def _shards_of(self, optimiser: torch.optim.Optimizer) -> list[Shard]:
+        """Return the shard of each parameter, by its number in the optimiser's state."""
+        parameters = (parameter for group in optimiser.param_groups for parameter in group["params"])
+        return [self.shards.of_tensor.get(id(parameter), WHOLE) for parameter in parameters]
+
+    def _random(self) -> State:
+        """Return the states of the random numbers of all ranks, under a name for each."""
+        own = {"random": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            own["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        of_ranks = ranks().objects(own)
+        return {_of_rank(name, rank): state for rank, some in enumerate(of_ranks) for name, state in some.items()}
+
+    def _set_random(self, arrays: State) -> None:
+        """Go on with the random numbers of this rank; a rank that there was not has its own from here on."""
+        random, random_cuda = (arrays.get(_of_rank(name, ranks().rank)) for name in ("random", "random_cuda"))
+        if random is None:
+            torch.manual_seed(torch.initial_seed() + int(arrays["step"]))
+            return
+        torch.set_rng_state(random)
+        if random_cuda is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(random_cuda, self.device)
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}.{rank}" if rank else name
 
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:
