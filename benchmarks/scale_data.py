@@ -163,8 +163,10 @@ class Structure:
         """Return the features of labels (labels, 5), by their numbers before ``number_of``."""
         slot = labels % LABELS_PER_TOPIC + LABELS_PER_TOPIC * (labels // LABELS_PER_TOPIC % 2)
         part = (slot[:, None] * LABEL_FEATURES + np.arange(LABEL_FEATURES)) * self.label_part
-        return self.first_of_labels + part + _hash(self.seed, 6, labels[:, None], np.arange(LABEL_FEATURES)) % (
-            self.label_part
+        return (
+            self.first_of_labels
+            + part
+            + _hash(self.seed, 6, labels[:, None], np.arange(LABEL_FEATURES)) % (self.label_part)
         )
 
     @cached_property
@@ -305,7 +307,7 @@ def write(structure: Structure, n_rows: int, folder: Path, name: str, stream: in
         file.close()
 
 
-def make(folder: Path, n_labels: int, n_rows: int, n_test: int = 10_000, seed: int = 0) -> dict[str, int]:
+def make(folder: Path, n_labels: int, n_rows: int, n_test: int = 20_000, seed: int = 0) -> dict[str, int]:
     """Make a folder of rows to train and to test on, unless it is there; return what was asked for."""
     structure = Structure(n_labels, seed)
     about = {**asdict(structure), "n_rows": n_rows, "n_test": n_test, "n_features": structure.n_features}
@@ -338,7 +340,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--labels", type=int, default=100_000)
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--test", type=int, default=10_000, help="rows to test on")
+    parser.add_argument("--test", type=int, default=20_000, help="rows to test on")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print(json.dumps(make(options.folder, options.labels, options.rows, options.test, options.seed)))

@@ -86,7 +86,9 @@ class Oracle:
         """Return how much more likely these features are with each label, and without it, than by chance."""
         theirs = self.structure.features_of_labels(labels.ravel())
         is_present = np.isin(theirs, features).astype(np.int64)
-        return tuple(ratios[is_present].prod(axis=1).reshape(labels.shape) for ratios in (self.of_label, self.of_others))
+        return tuple(
+            ratios[is_present].prod(axis=1).reshape(labels.shape) for ratios in (self.of_label, self.of_others)
+        )
 
     def _ratios(self, probability: float) -> np.ndarray:
         """Return the ratio to what chance gives, for a feature that is absent and one that is present."""

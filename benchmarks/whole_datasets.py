@@ -1,4 +1,4 @@
-"""Whole datasets from raw text within a bound of memory: ``python -m benchmarks.scale --data DIR``.
+"""Whole datasets from raw text within a bound of memory: ``python -m benchmarks.whole_datasets --data DIR``.
 
 Each runs in a process of its own, whose peak memory counts from its first line: reading, tf-idf, the tree,
 the weights and the prediction of the test texts.
@@ -57,7 +57,7 @@ def _run(name: str, folder: Path, work: Path, timeout_s: float) -> Row | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.whole_datasets", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("benchmarks/work"))
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")

@@ -1,0 +1,237 @@
+"""Tables and plots of docs/scale.md, from the figures of ``benchmarks.scale``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import report
+
+Row = Mapping[str, Any]
+Runs = Mapping[str, Row]
+BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
+PICTURE = "img/scale.svg"
+IN_MEMORY = "in memory"
+_COLOURS = ("#c2410c", "#0f766e", "#6d28d9", "#b45309", "#334155")
+_INK, _GRID = "#333333", "#e4e4e4"
+
+
+class Figure(NamedTuple):
+    """A figure that is plotted: its name, how it is titled, and by what it is divided."""
+
+    name: str
+    title: str
+    by: float = 1.0
+
+    def of(self, row: Row) -> float:
+        """Return the figure of a run."""
+        return row[self.name] / self.by
+
+
+FIGURES = (
+    Figure("fit_s", "training, s"),
+    Figure("peak_mb", "peak memory, GB", 1e3),
+    Figure("model_mb", "model, MB"),
+    Figure("p50_ms", "one query, p50, ms"),
+)
+
+
+def write(docs: Path, runs: Runs) -> None:
+    """Write the tables between the markers of the page, and the plots beside it."""
+    ordered = sorted(runs.values(), key=lambda row: (row["n_labels"], row["n_rows"], row["name"] != IN_MEMORY))
+    page = docs / "scale.md"
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(report.replace_between(before, section(ordered), BEGIN, END), encoding="utf-8")
+    draw(ordered, docs / PICTURE)
+
+
+def section(rows: Sequence[Row]) -> str:
+    """Render everything between the markers."""
+    machines = {(row["machine"]["cores"], row["machine"]["cpu"], row["machine"]["memory_gb"]) for row in rows}
+    where = "; ".join(f"{cores} cores ({cpu}), {memory} GB" for cores, cpu, memory in sorted(machines))
+    parts = [
+        f"Measured on {where}: xr-linear with its defaults; 2 threads for training and batches, one for a query.",
+        "### Cost",
+        cost_table(rows),
+        "### Quality",
+        quality_table(rows),
+        "### Growth",
+        f"![Time, memory, size and latency against labels and against rows]({PICTURE})",
+        slope_table(rows),
+        "### Bars",
+        report.table(("bar", "required", "measured", ""), bars(rows)),
+    ]
+    return "\n\n".join(parts)
+
+
+def cost_table(rows: Sequence[Row]) -> str:
+    """Render time, memory and speed of every run."""
+    head = (
+        "labels", "rows", "", "training s", "peak GB", "above start GB", "model MB", "opens in s", "texts/s", "p50 ms",
+        "p99 ms",
+    )  # fmt: skip
+    number = report.number
+    lines = [
+        [
+            *_size(row), row["name"], number(row["fit_s"], 1), number(row["peak_mb"] / 1e3, 2),
+            number(row["fit_memory_mb"] / 1e3, 2), number(row["model_mb"], 0), number(row["open_s"], 2),
+            number(row["docs_per_s"], 0), number(row["p50_ms"], 3), number(row["p99_ms"], 3),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return report.table(head, lines)
+
+
+def quality_table(rows: Sequence[Row]) -> str:
+    """Render the precision of every run beside that of a perfect model."""
+    head = ("labels", "rows", "", "labels seen", "P@1/3/5", "perfect model", "perfect, labels seen")
+    triple = report.triple
+    lines = [
+        [
+            *_size(row), row["name"], f"{100 * row['n_seen'] / row['n_labels']:.0f} %", triple(row, "P"),
+            triple(row["oracle"], "P"), triple(row["oracle_of_seen"], "P"),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return report.table(head, lines)
+
+
+def _size(row: Row) -> list[str]:
+    return [short(row["n_labels"]), short(row["n_rows"])]
+
+
+def short(n: float) -> str:
+    """Write a number of labels or rows.
+
+    >>> short(600_000), short(2_000_000), short(9_500)
+    ('600K', '2M', '9.5K')
+    """
+    return f"{n / 1e6:g}M" if n >= 1e6 else f"{n / 1e3:g}K"
+
+
+class Series(NamedTuple):
+    """Runs that differ in one size only."""
+
+    title: str
+    sizes: np.ndarray
+    values: np.ndarray
+
+    @property
+    def slope(self) -> float:
+        """Exponent of the power law through the points: least squares on logarithms."""
+        return float(np.polyfit(np.log(self.sizes), np.log(self.values), 1)[0])
+
+
+def series(rows: Sequence[Row], figure: Figure, along: str, fixed: str) -> list[Series]:
+    """Return the series of a figure along one size; each has one value of the other and at least three points."""
+    found = []
+    shown = [row for row in rows if row["name"] == IN_MEMORY]
+    for value in sorted({row[fixed] for row in shown}):
+        points = sorted((row[along], figure.of(row)) for row in shown if row[fixed] == value)
+        if len(points) >= 3:
+            sizes, values = map(np.array, zip(*points, strict=True))
+            found.append(Series(f"{short(value)} {fixed.removeprefix('n_')}", sizes, values))
+    return found
+
+
+def slope_table(rows: Sequence[Row]) -> str:
+    """Render the exponents of growth."""
+    lines = []
+    for along, fixed in (("n_labels", "n_rows"), ("n_rows", "n_labels")):
+        by_title: dict[str, list[str]] = {}
+        for figure in FIGURES:
+            for one in series(rows, figure, along, fixed):
+                by_title.setdefault(one.title, []).append(f"{one.slope:.2f}")
+        lines += [[along.removeprefix("n_"), title, *slopes] for title, slopes in by_title.items()]
+    return report.table(("growth with", "at", *(figure.title.partition(",")[0] for figure in FIGURES)), lines)
+
+
+def bars(rows: Sequence[Row]) -> list[list[str]]:
+    """Compare what is required with what was measured."""
+    by_size = {(row["n_labels"], row["n_rows"]): row for row in rows}
+    checks: list[tuple[str, str, str, bool]] = []
+
+    def add(
+        what: str, required: str, row: Row | None, show: Callable[[Row], str], holds: Callable[[Row], bool]
+    ) -> None:
+        if row is not None:
+            checks.append((what, required, show(row), holds(row)))
+
+    million, same = by_size.get((1_000_000, 2_000_000)), by_size.get((100_000, 200_000))
+    add(
+        "1M labels, 2M rows: peak memory, GB",
+        "≤ 16",
+        million,
+        lambda r: f"{r['peak_mb'] / 1e3:.1f}",
+        lambda r: r["peak_mb"] <= 16e3,
+    )
+    add(
+        "1M labels: texts/s of a batch on 2 cores",
+        "≥ 5 000",
+        million,
+        lambda r: report.number(r["docs_per_s"], 0),
+        lambda r: r["docs_per_s"] >= 5e3,
+    )
+    if same is not None:
+        add(
+            "1M labels: P@1 against 100K labels with as many rows per label",
+            "≥ −1",
+            million,
+            lambda r: f"{r['P@1'] - same['P@1']:+.2f}",
+            lambda r: r["P@1"] - same["P@1"] >= -1,
+        )
+    ten = by_size.get((10_000_000, 2_000_000))
+    add(
+        "10M labels, 2M rows: peak memory, GB",
+        "≤ 20",
+        ten,
+        lambda r: f"{r['peak_mb'] / 1e3:.1f}",
+        lambda r: r["peak_mb"] <= 20e3,
+    )
+    add("10M labels: model, GB", "≤ 4", ten, lambda r: f"{r['model_mb'] / 1e3:.2f}", lambda r: r["model_mb"] <= 4e3)
+    add("10M labels: opens in s", "≤ 2", ten, lambda r: f"{r['open_s']:.2f}", lambda r: r["open_s"] <= 2)
+    return [[what, required, measured, "pass" if holds else "fail"] for what, required, measured, holds in checks]
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw every figure against labels, above, and against rows, below, on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    style = {"font.size": 9, "svg.hashsalt": "scale", "text.color": _INK, "axes.labelcolor": _INK}
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(2, len(FIGURES), figsize=(14, 6.8), layout="constrained")
+        for line, (along, fixed) in zip(axes, (("n_labels", "n_rows"), ("n_rows", "n_labels")), strict=True):
+            for axis, what in zip(line, FIGURES, strict=True):
+                _panel(axis, series(rows, what, along, fixed), what.title, along.removeprefix("n_"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)
+
+
+def _panel(axis: Any, lines: Sequence[Series], title: str, along: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_title(title, fontsize=10, fontweight="bold")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for one, colour in zip(lines, _COLOURS, strict=False):
+        axis.plot(one.sizes, one.values, "o-", color=colour, markersize=4, label=f"{one.title}: slope {one.slope:.2f}")
+    axis.set_xlabel(along)
+    axis.grid(color=_GRID, which="both")
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    spread = max((one.values.max() / one.values.min() for one in lines), default=1.0)
+    if math.log10(spread) > 1:
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    if lines:
+        axis.legend(frameon=False, fontsize=8)
