@@ -4,7 +4,9 @@
 
 How a row is made:
 
-1. A topic is drawn from a Zipf distribution. There is a topic for every 25 labels.
+1. A topic is drawn from a Zipf distribution with exponent 0.8. There is a topic for every 25 labels. An exponent below
+   one makes that with as many rows per label, a topic at the same relative rank has as many rows, whatever the number
+   of labels.
 2. Each label of the topic is drawn by itself with a probability that falls with its rank in the topic (Zipf); rows
    without a label are drawn again. A label belongs to two topics, so a topic has 25 labels of its own and 25 of others,
    which are half as probable. A row has about three labels.
@@ -45,7 +47,7 @@ OF_TOPIC, OF_LABEL = 0.6, 0.4  # probability that a row has a feature of its top
 FIRST, SECOND = 0.6, 0.3  # probability of the most frequent label of a topic: one of its own, one of others
 MENTIONED = 10.0  # features of labels of the topic that a row has in any case
 NOISE, COMMON = 4.0, 6.0  # features of a row that are there by chance, and that tell nothing
-ZIPF_OFFSET = 5.0  # so that the first topic does not have most of the rows
+ZIPF, ZIPF_OFFSET = 0.8, 5.0  # exponent of the topics; offset of their rank, so that the first is not in most rows
 TOPICS_PER_SUBJECT = 40
 _BLOCK = 20_000  # rows made at a time
 _FEATURES = 200.0  # times the square root of the number of labels
@@ -118,7 +120,7 @@ class Structure:
     @cached_property
     def topic_probability(self) -> np.ndarray:
         """Probability of each topic."""
-        weight = 1.0 / (np.arange(self.n_topics) + ZIPF_OFFSET)
+        weight = (np.arange(self.n_topics) + ZIPF_OFFSET) ** -ZIPF
         return weight / weight.sum()
 
     def label_probability(self, topics: np.ndarray) -> np.ndarray:

@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import report
+from benchmarks.plan import THREADS
+from umpteen.data.size import DataSize
+from umpteen.models import create
+from umpteen.models.plan import Plan
 
 Row = Mapping[str, Any]
 Runs = Mapping[str, Row]
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 PICTURE = "img/scale.svg"
 IN_MEMORY = "in memory"
+LABELS_PER_ROW, FEATURES_PER_ROW = 3.5, 32.0  # of the rows that are made, about
 _COLOURS = ("#c2410c", "#0f766e", "#6d28d9", "#b45309", "#334155")
 _INK, _GRID = "#333333", "#e4e4e4"
 
@@ -59,6 +64,9 @@ def section(rows: Sequence[Row]) -> str:
         cost_table(rows),
         "### Quality",
         quality_table(rows),
+        "### Prediction and measurement",
+        "What `umpteen plan` says of rows with 3.5 labels and 32 features, from typical rates, and what was measured.",
+        plan_table(rows),
         "### Growth",
         f"![Time, memory, size and latency against labels and against rows]({PICTURE})",
         slope_table(rows),
@@ -97,6 +105,51 @@ def quality_table(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]  # fmt: skip
+    return report.table(head, lines)
+
+
+def planned_size(row: Row) -> DataSize:
+    """Return what ``umpteen plan`` assumes of as many rows and labels."""
+    n_rows, n_labels = row["n_rows"], row["n_labels"]
+    return DataSize.planned(n_rows, n_labels, labels_per_row=LABELS_PER_ROW, per_row=FEATURES_PER_ROW)
+
+
+def plan_table(rows: Sequence[Row]) -> str:
+    """Render what a plan predicts beside what was measured."""
+    head = (
+        "labels",
+        "rows",
+        "training s",
+        "measured",
+        "ratio",
+        "RAM GB",
+        "measured",
+        "ratio",
+        "model MB",
+        "measured",
+        "ratio",
+    )
+    lines = []
+    for row in rows:
+        if row["name"] != IN_MEMORY:
+            continue
+        config = create(row["recipe"], row["settings"]).config
+        needs = Plan.of(planned_size(row), config, cores=THREADS).needs[0]
+        pairs = (
+            (needs.seconds, row["fit_s"], 1),
+            (needs.ram_bytes / 1e9, row["peak_mb"] / 1e3, 2),
+            (needs.model_bytes / 1e6, row["model_mb"], 0),
+        )
+        figures = [
+            text
+            for predicted, measured, digits in pairs
+            for text in (
+                report.number(predicted, digits),
+                report.number(measured, digits),
+                f"{predicted / measured:.2f}",
+            )
+        ]
+        lines.append([*_size(row), *figures])
     return report.table(head, lines)
 
 

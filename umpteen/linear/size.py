@@ -13,9 +13,12 @@ from umpteen.tree import shape
 
 _NONZERO_BYTES = 8  # int32 and float32
 _WEIGHT_BYTES = 25  # of a trained weight: 9 as a job returns it, 12 in its level, 4 while arrays are joined
+_STORED_BYTES = 2.4  # of a weight in a model whose weights have eight bits, with its place among siblings
+_LABEL_BYTES = 13  # of a label in a model: its bias, its place in the tree, and the number of its rows
 _PACKED_BYTES = 3  # of a weight in a tree that is finished
 _LARGEST = 2.0  # rows of the largest chunk, as a multiple of the mean
 _KEPT = 1.1  # weights that a node keeps for each row that has it, times the threshold: 0.5 to 2.2 on eight datasets
+VISIT_FEATURES = 100  # that a row counts as by itself when it is visited
 LOGISTIC = 2.5  # how many times as many weights the logistic loss keeps, and how much longer it takes
 
 
@@ -46,9 +49,16 @@ class TreeSize(NamedTuple):
             n_visits += data.n_rows * visited * n_groups
         return cls(min(held, config.linear.memory_gb * 1e9 or held), n_weights, n_visits)
 
-    def training_bytes(self, n_trees: int) -> float:
-        """Return the peak of training so many trees one after the other, beside the rows."""
-        return self.job_bytes + self.n_weights * (_WEIGHT_BYTES + _PACKED_BYTES * (n_trees - 1))
+    def weight_bytes(self, n_trees: int) -> float:
+        """Return what the weights of so many trees take, which are trained one after the other."""
+        return self.n_weights * (_WEIGHT_BYTES + _PACKED_BYTES * (n_trees - 1))
+
+    def model_bytes(self, data: DataSize, config: ModelConfig) -> float:
+        """Return what the tree takes on disk."""
+        counts = (*shape(data.n_labels, config.tree), 1)
+        per_weight = _STORED_BYTES - 1.0 + {"int8": 1.0, "float16": 2.0}.get(config.store.weights, 4.0)
+        pointers = 8.0 * len(counts) * data.n_features
+        return per_weight * self.n_weights + pointers + _LABEL_BYTES * data.n_labels
 
 
 def job_bytes(n_sparse: int, n_dense: int, n_rows: float, n_nonzeros: float, *, copied: bool = False) -> float:
