@@ -20,9 +20,9 @@ How a row is made:
    nothing, a few of them very frequent (six on average).
 
 Which features a topic or a label has follows from hashes of their numbers. So nothing is held in memory but a block of
-rows, and the same seed gives the same rows. With the number of labels grow the number of topics, in proportion, and the
-number of features, as its square root; all else is the same, and so is, nearly, the precision of a perfect model:
-``benchmarks.scale_oracle`` computes it.
+rows, and the same seed gives the same rows. The numbers of topics and features grow in proportion to the number of
+labels, so that a feature is shared by as many topics and labels. All else is the same, and so is, nearly, the precision
+of a perfect model: ``benchmarks.scale_oracle`` computes it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ NOISE, COMMON = 4.0, 6.0  # features of a row that are there by chance, and that
 ZIPF, ZIPF_OFFSET = 0.8, 5.0  # exponent of the topics; offset of their rank, so that the first is not in most rows
 TOPICS_PER_SUBJECT = 40
 _BLOCK = 20_000  # rows made at a time
-_FEATURES = 200.0  # times the square root of the number of labels
-_COMMON_SHARE, _TOPIC_SHARE = 0.05, 0.35  # of all features
+_COMMON_SHARE, _TOPIC_SHARE, _LABEL_SHARE = 0.01, 0.07, 0.12  # features of each range, as a share of the labels
 
 
 @dataclass(frozen=True)
@@ -78,19 +77,17 @@ class Structure:
     @property
     def n_common(self) -> int:
         """Features that tell nothing."""
-        return int(_COMMON_SHARE * _FEATURES * math.sqrt(self.n_labels))
+        return round(_COMMON_SHARE * self.n_labels)
 
     @property
     def topic_part(self) -> int:
         """Features that a topic has each of its features from."""
-        return int(_TOPIC_SHARE * _FEATURES * math.sqrt(self.n_labels)) // TOPIC_FEATURES
+        return round(_TOPIC_SHARE * self.n_labels / TOPIC_FEATURES)
 
     @property
     def label_part(self) -> int:
         """Features that a label has each of its features from."""
-        share = 1 - _COMMON_SHARE - _TOPIC_SHARE
-        n_parts = 2 * LABELS_PER_TOPIC * LABEL_FEATURES
-        return max(int(share * _FEATURES * math.sqrt(self.n_labels)) // n_parts, 2)
+        return max(round(_LABEL_SHARE * self.n_labels / (2 * LABELS_PER_TOPIC * LABEL_FEATURES)), 2)
 
     @property
     def first_of_topics(self) -> int:

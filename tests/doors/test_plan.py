@@ -142,7 +142,7 @@ def test_tables_show_formulas_and_assumptions() -> None:
     words = ["plan", "--labels", "1M", "--rows", "2M", "--nodes", "4", "--cores", "8", "--memory", "2GB"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0
-    for text in ("1 machine × 8 cores", "4 machines × 8 cores, limit 2 GB", "clustering", "Assumed: Zipf", "disk rate"):
+    for text in ("1 machine × 8 cores", "4 machines × 8 cores, limit 2 GB", "clustering", "label frequencies", "disk"):
         assert text in result.stdout
     assert all(name in result.stdout for name in FORMULAS)
 

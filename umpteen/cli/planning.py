@@ -19,7 +19,8 @@ _SCALED = (
     "label has {:.3g} rows on average; features grow as the square root of rows."
 )
 _PLANNED = (
-    "Assumed: Zipf frequencies of labels, {:.3g} rows for a label on average; features by the square root of nonzeros."
+    "Assumed: label frequencies fall as rank^-0.8 (Zipf), {:.3g} rows for a label on average; the number of features "
+    "grows as the square root of nonzeros."
 )
 
 

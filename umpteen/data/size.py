@@ -17,7 +17,7 @@ _NEW = 0.25  # share of the terms of a text that no other text has
 _NONZERO_BYTES = 16.0  # of tf-idf: in blocks of texts, and put together
 _TEXT_BYTES = 60.0  # of a str beside its characters
 _FEATURES = 25.0  # times the square root of the nonzeros: 200 000 features of 64 million nonzeros
-_ZIPF_OFFSET = 5.0  # of the rank of a label
+_ZIPF, _ZIPF_OFFSET = 0.8, 5.0  # exponent of label frequencies, and offset of the rank of a label
 _ENTRIES = 1_000_000  # labels that are told apart where data is planned; each may stand for several
 
 
@@ -162,5 +162,5 @@ def _zipf(n_labels: int, n_positives: float) -> tuple[np.ndarray, float]:
     """Return the rows of labels by rank, and how many labels each entry stands for."""
     n_entries = min(n_labels, _ENTRIES)
     each = n_labels / max(n_entries, 1)
-    shares = 1.0 / (np.arange(n_entries) * each + _ZIPF_OFFSET)
+    shares = (np.arange(n_entries) * each + _ZIPF_OFFSET) ** -_ZIPF
     return shares * (n_positives / each / shares.sum()), each
