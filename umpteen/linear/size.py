@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from umpteen.tree import shape
 
 _NONZERO_BYTES = 8  # int32 and float32
 _WEIGHT_BYTES = 25  # of a trained weight: 9 as a job returns it, 12 in its level, 4 while arrays are joined
-_STORED_BYTES = 2.4  # of a weight in a model whose weights have eight bits, with its place among siblings
+_PLACE_BYTES = (1.4, 2.7)  # of the place of a stored weight among siblings: with few chunks, and with many
+_FEW_CHUNKS = 256  # whose numbers fit in a byte
 _LABEL_BYTES = 13  # of a label in a model: its bias, its place in the tree, and the number of its rows
 _PACKED_BYTES = 3  # of a weight in a tree that is finished
 _LARGEST = 2.0  # rows of the largest chunk, as a multiple of the mean
@@ -58,10 +60,11 @@ class TreeSize(NamedTuple):
 
     def model_bytes(self, data: DataSize, config: ModelConfig) -> float:
         """Return what the tree takes on disk."""
-        counts = (*shape(data.n_labels, config.tree), 1)
-        per_weight = _STORED_BYTES - 1.0 + {"int8": 1.0, "float16": 2.0}.get(config.store.weights, 4.0)
-        pointers = 8.0 * len(counts) * data.n_features
-        return per_weight * self.n_weights + pointers + _LABEL_BYTES * data.n_labels
+        widths = shape(data.n_labels, config.tree)
+        place = _PLACE_BYTES[math.prod(widths) > _FEW_CHUNKS]
+        code = {"int8": 1.0, "float16": 2.0}.get(config.store.weights, 4.0)
+        pointers = 8.0 * (len(widths) + 1) * data.n_features
+        return (code + place) * self.n_weights + pointers + _LABEL_BYTES * data.n_labels
 
 
 def _count_kept(per_row: float, config: ModelConfig) -> float:
