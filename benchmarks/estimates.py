@@ -2,9 +2,9 @@
 
     python -m benchmarks.estimates
 
-recomputes the estimate of every row in docs/benchmarks*.json from its settings and the sizes of its dataset, and prints
-it beside the measurement. Needs neither the datasets nor an encoder nor a GPU. Rows that were measured with older code
-are shown but do not count.
+recomputes the estimate of every row in docs/benchmarks*.json and docs/scale.json from its settings and the sizes of its
+dataset, and prints it beside the measurement. Needs neither the datasets nor an encoder nor a GPU. Rows that were
+measured with older code are shown but do not count.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks import plot, report
-from umpteen.models import Ensemble
+from benchmarks import plot, report, scale_page
+from umpteen.models import Ensemble, create
 from umpteen.models.estimate import Estimate
 from umpteen.models.recipes import create_members
 
@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
 def main() -> int:
     """Print all rows and the largest ratios; return 1 if memory is off by more than it may."""
-    rows = [*neural_rows(), *gpu_rows(), *cpu_rows(), *linear_rows()]
+    rows = [*neural_rows(), *gpu_rows(), *cpu_rows(), *linear_rows(), *scale_rows()]
     lines, worst = compare(rows)
     print(report.table(HEAD, lines))
     print("largest ratio: " + ", ".join(f"{ratio:.2f} for {UNITS[what]}" for what, ratio in worst.items()))
@@ -155,6 +155,16 @@ def linear_rows() -> Iterator[Row]:
                 settings |= {"encoder.device": "cpu"} if recipe == "extremetext" else {}
                 measured = {"memory_mb": row["fit_memory_mb"], "seconds": row["fit_s"]}
                 yield Row(dataset, name, estimate(recipe, settings, X, Y), measured)
+
+
+def scale_rows() -> Iterator[Row]:
+    """Yield the runs with up to millions of labels; the rows were mapped into memory while they trained."""
+    for run in _read("scale.json").values():
+        if run["name"] == scale_page.IN_MEMORY:
+            size = scale_page.planned_size(run)
+            found = Estimate.of_size(size, create(run["recipe"], {**run["settings"], "threads": CPU_CORES}).config)
+            measured = {"memory_mb": run["fit_memory_mb"] - size.input_bytes / 1e6, "seconds": run["fit_s"]}
+            yield Row("made", f"{run['n_labels']:,} labels, {run['n_rows']:,} rows", found, measured)
 
 
 def estimate(recipe: str, settings: Mapping[str, Any], X: Any, Y: sp.csr_matrix) -> Estimate:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars, jobs, plan, prepare, report, scale, summary
+from benchmarks import bars, jobs, plan, prepare, report, summary, whole_datasets
 
 Row = dict[str, Any]
 Summary = dict[str, dict[str, Row]]  # dataset -> variant -> figures
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.fresh:
         runner.results.forget(set(options.fresh.split(",")))
     about, rows = measure(runner, options)
-    memory_runs = {} if options.no_scale else scale.measure(options.data, runner.work, runner.results)
+    memory_runs = {} if options.no_scale else whole_datasets.measure(options.data, runner.work, runner.results)
     checked = bars.check(rows, memory_runs)
     _show(rows, memory_runs, checked)
     write(options.out, about, rows, memory_runs, checked)

@@ -1589,7 +1589,7 @@ def test_every_command_of_the_manual_runs(
 
 @pytest.mark.parametrize(
     "command",
-    ["bench", "calibrate", "compare", "evaluate", "explain", "history", "info", "predict", "train", "tune"],
+    ["bench", "calibrate", "compare", "evaluate", "explain", "history", "info", "plan", "predict", "train", "tune"],
 )
 def test_a_command_has_a_section_with_an_example(command: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()

@@ -150,6 +150,8 @@ def test_allowed_nodes_are_the_ancestors_of_allowed_labels(drawn, share, as_mask
     [
         ([0, 0], [[0, 2]], "exactly once"),
         ([0, 2], [[0, 2]], "exactly once"),
+        ([0, -1], [[0, 2]], "exactly once"),
+        ([2, 2, 0], [[0, 3]], "exactly once"),
         ([0, 1], [[0, 3]], "last level of the tree has 3 nodes but there are 2 labels"),
         ([0, 1], [], "last level of the tree has 1 nodes but there are 2 labels"),
         ([0, 1], [[1, 2]], "level 0 of the tree must have one slice of children for each of its 1 parents"),

@@ -212,6 +212,53 @@ def train(
     run(data_path(data), output, model, given, **options)
 
 
+@app.command(cls=_WithSettings)
+def plan(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="A folder or file of data, or demo. Default: none yet.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="See: umpteen recipes.")] = "xr-linear",
+    labels: Annotated[
+        str | None, typer.Option(metavar="N", help="Plan for so many labels, such as 10M, of the same kind.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(metavar="N", help="Plan for so many rows, such as 100M, of the same kind.")
+    ] = None,
+    labels_per_row: Annotated[float, typer.Option(help="Labels of a row, if there is no DATA.")] = 4.0,
+    features_per_row: Annotated[float, typer.Option(help="Features of a row, if there is no DATA.")] = 64.0,
+    characters: Annotated[
+        float | None, typer.Option(help="Rows are texts of so many characters, if there is no DATA.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="Number of machines.", min=1)] = 1,
+    cores: Annotated[int, typer.Option(help="Cores of each machine; 0 means those of this one.", min=0)] = 0,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Limit of memory, such as 8GB.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the rates of this machine, in a few seconds.")
+    ] = False,
+    encoder: Encoder = None,
+    device: Device = None,
+    config: Config = None,
+    set_: Set = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    no_header: NoHeader = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the time, memory and disk that a training would take, on one machine and on several."""
+    from umpteen.cli.options import collect, data_path, table_options
+    from umpteen.cli.planning import Rows, Wanted
+    from umpteen.cli.planning import plan as run
+
+    recipe, settings = collect(config, set_ or [], recipe, **{"encoder.name": encoder, "encoder.device": device})
+    wanted = Wanted(labels, rows, nodes, cores, memory)
+    kind = Rows(labels_per_row, features_per_row, characters)
+    columns = table_options(text_column, label_column, label_separator, no_header)
+    options = {"terminal": _terminal(quiet), "measure": measure, "as_json": as_json, "columns": columns}
+    run(None if data is None else data_path(data), recipe, settings, wanted, kind, **options)
+
+
 @app.command()
 def predict(
     model: ModelFolder,

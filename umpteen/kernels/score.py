@@ -27,6 +27,7 @@ WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3,
 IDENTITY, SIGMOID = POSTS.index("identity"), POSTS.index("sigmoid")
 _STAGE = 4  # parents scored before the next ones are tested for relevance
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
+_SKIPPED, _UNIT = np.uint64(16), np.uint64(1)  # runs that are skipped at once
 _AHEAD = 4  # features between the prefetch of postings and their use
 # With a literal argument a function would be compiled a second time for that number.
 _ZERO, _ONE = np.int64(0), np.int64(1)
@@ -114,7 +115,11 @@ def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
 
 
 @inner
-def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, slot, acc):
+def _add_runs(
+    indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, beam_ids, order, n_beam,
+    widest, acc,
+):  # fmt: skip
+    """Add the runs of the beam; ``order`` are its entries by ascending chunk, as the runs of a feature are."""
     for q in range(start, stop):
         if q + 2 * _AHEAD < stop:  # first the pointers, then the postings
             coming = indices[q + 2 * _AHEAD]
@@ -129,13 +134,45 @@ def _add_runs(indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, l
         value = values[q]
         feature = np.uint32(indices[q])
         at = np.uint64(ptr[feature])
-        for r in range(np.uint64(run_ptr[feature]), np.uint64(run_ptr[feature + 1])):
-            base = slot[run_chunk[r]]
-            end = at + np.uint64(run_last[r]) + np.uint64(1)
-            if base >= 0:
+        r, end_r = np.uint64(run_ptr[feature]), np.uint64(run_ptr[feature + 1])
+        for i in range(n_beam):
+            chunk = np.uint32(beam_ids[order[i]])
+            r, at = _skip_runs(run_chunk, run_last, r, end_r, at, chunk)
+            if r == end_r:
+                break
+            if np.uint32(run_chunk[r]) == chunk:
+                end = at + np.uint64(run_last[r]) + _UNIT
+                base = np.uint64(order[i] * widest)
                 for k in range(at, end):
-                    acc[np.uint64(base) + np.uint64(local[k])] += value * weight(codes, table, k)
-            at = end
+                    acc[base + np.uint64(local[k])] += value * weight(codes, table, k)
+                at = end
+                r += _UNIT
+
+
+@inner
+def _skip_runs(run_chunk, run_last, r, end_r, at, chunk):
+    """Skip the runs of chunks before ``chunk``; return the next run, and where its postings start."""
+    while r + _SKIPPED <= end_r and np.uint32(run_chunk[r + _SKIPPED - _UNIT]) < chunk:
+        n_skipped = np.uint32(0)
+        for i in range(r, r + _SKIPPED):
+            n_skipped += np.uint32(run_last[i])
+        at += np.uint64(n_skipped) + _SKIPPED
+        r += _SKIPPED
+    while r < end_r and np.uint32(run_chunk[r]) < chunk:
+        at += np.uint64(run_last[r]) + _UNIT
+        r += _UNIT
+    return r, at
+
+
+@inner
+def _by_chunk(beam_ids, first, last, order):
+    """Fill ``order`` with the beam entries first..last by ascending chunk; they are few, or sorted already."""
+    for j in range(first, last):
+        at = j - first
+        while at > 0 and beam_ids[order[at - 1]] > beam_ids[j]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = j
 
 
 @inner
@@ -163,7 +200,7 @@ def _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, 
 @inner
 def _margins(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, beam_ids, first, last, slot, acc,
+    offsets, beam_ids, first, last, order, acc,
 ):  # fmt: skip
     """Fill ``acc`` with the margins of the children of beam entries first..last.
 
@@ -184,13 +221,11 @@ def _margins(
     if offsets.shape[0] > 0:
         _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, beam_ids, first, last, widest, acc)
         return
-    for j in range(first, last):
-        slot[beam_ids[j]] = j * widest
+    _by_chunk(beam_ids, first, last, order)
     _add_runs(
-        indices, values, start, stop, ptr, run_ptr[spec[RUN_ROW]], run_chunk, run_last, local, codes, table, slot, acc
-    )
-    for j in range(first, last):
-        slot[beam_ids[j]] = -1
+        indices, values, start, stop, ptr, run_ptr[spec[RUN_ROW]], run_chunk, run_last, local, codes, table, beam_ids,
+        order, last - first, widest, acc,
+    )  # fmt: skip
 
 
 @inner
@@ -238,7 +273,7 @@ def _keep_best(
 @inner
 def _descend(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, kind, allowed, beam_ids, beam_scores, n_beam, slot, acc, best_ids, best, ids, scores, capacity,
+    offsets, kind, allowed, beam_ids, beam_scores, n_beam, order, acc, best_ids, best, ids, scores, capacity,
 ):  # fmt: skip
     """Search one level for one query; return the number of nodes kept.
 
@@ -253,7 +288,7 @@ def _descend(
         last = min(first + _STAGE, n_beam) if staged else n_beam
         _margins(
             indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes,
-            table, offsets, beam_ids, first, last, slot, acc,
+            table, offsets, beam_ids, first, last, order, acc,
         )  # fmt: skip
         size = _keep_best(
             spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, best_ids, best, ids, scores, size,
@@ -261,15 +296,6 @@ def _descend(
         )  # fmt: skip
         first = last
     return size
-
-
-@inner
-def no_slots(n):
-    """Return a table of positions in the accumulator, with −1 for all parents."""
-    slot = empty(n, np.int64)
-    for parent in range(n):
-        slot[parent] = -1
-    return slot
 
 
 @inner
@@ -297,11 +323,10 @@ def search(
     n_levels = len(meta)
     capacity = labels_out.shape[1]
     acc = empty(accumulator_size(meta, beams), np.float32)
-    most, most_parents = capacity, _ONE
+    most = max(capacity, _ONE)
     for level in range(n_levels):
         most = max(most, beams[level])
-        most_parents = max(most_parents, meta[level, PARENTS])
-    slot = no_slots(most_parents)
+    order = empty(most, np.int64)
     ids, scores = empty(most, np.int32), empty(most, np.float32)
     beam_ids, beam_scores = empty(most, np.int32), empty(most, np.float32)
     best_ids, best = empty(most, np.int32), empty(most, np.float32)
@@ -323,7 +348,7 @@ def search(
                 indices, values, indptr[row], indptr[row + 1], meta[level], children, bias, ptr[level],
                 run_ptr, run_chunk, run_last, local, codes, table,
                 offsets if level == offset_level else offsets[:0], posts[level], allowed,
-                beam_ids, beam_scores, size, slot, acc, best_ids, best, ids, scores,
+                beam_ids, beam_scores, size, order, acc, best_ids, best, ids, scores,
                 capacity if level == n_levels - 1 else beams[level],
             )  # fmt: skip
         for j in range(capacity):
@@ -341,7 +366,7 @@ def search_level(
     capacity, n_in = labels_out.shape[1], beam_in.shape[1]
     spec = meta[level]
     acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
-    slot = no_slots(max(_ONE, spec[PARENTS]))
+    order = empty(n_in, np.int64)
     best_ids, best = empty(capacity, np.int32), empty(capacity, np.float32)
     for row in range(first, last):
         n_beam = _ZERO
@@ -350,7 +375,7 @@ def search_level(
         size = _descend(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
             run_ptr, run_chunk, run_last, local, codes, table, offsets, kind, allowed,
-            beam_in[row], beam_scores_in[row], n_beam, slot, acc, best_ids, best,
+            beam_in[row], beam_scores_in[row], n_beam, order, acc, best_ids, best,
             labels_out[row], scores_out[row], capacity,
         )  # fmt: skip
         for j in range(size, capacity):
@@ -373,14 +398,14 @@ def score_pairs(
     for row in range(first, last):
         most = max(most, parent_ptr[row + 1] - parent_ptr[row])
     acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
-    slot = no_slots(max(_ONE, spec[PARENTS]))
+    order = empty(most, np.int64)
     where = np.zeros(max(1, spec[PARENTS]), np.int64)
     for row in range(first, last):
         low, high = parent_ptr[row], parent_ptr[row + 1]
         _margins(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
             run_ptr, run_chunk, run_last, local, codes, table, _NO_OFFSETS, parent_nodes[low:high], _ZERO, high - low,
-            slot, acc,
+            order, acc,
         )  # fmt: skip
         for j in range(high - low):
             where[parent_nodes[low + j]] = j

@@ -118,6 +118,13 @@ class NetworkSize(NamedTuple):
         is_newton = training.init == "newton" or (training.init == "auto" and training.loss != "bce")
         return self.config.is_recursive and is_newton
 
+    @property
+    def model_bytes(self) -> float:
+        """Bytes on disk: the encoder, and the classifiers of a network, or of labels where an encoder has them."""
+        encoder = 4.0 * (self.n_met + self.encoder.vocabulary * self.encoder.width)
+        levels = self.levels[-1:] if self.config.is_recursive else self.levels
+        return encoder + 4.0 * self.node_width * sum(levels)
+
     # Bytes on the device
 
     def training_bytes(self, n_texts: int, longest: int) -> float:

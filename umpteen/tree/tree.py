@@ -46,7 +46,7 @@ class LabelTree:
         for array in (order, *(np.asarray(start) for start in self.starts)):
             if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
                 raise BadInput(f"a label tree has lists of int32 or int64, not {array.ndim}-d {array.dtype}")
-        if not np.array_equal(np.sort(order), np.arange(len(order))):
+        if not _is_permutation(order):
             raise BadInput("a label tree must hold every label exactly once; its order is not a permutation")
         n_parents = 1
         for level, start in enumerate(self.starts):
@@ -182,6 +182,18 @@ class LabelTree:
             flag[self.node_of(level)[allowed]] = 1
             flags.append(flag)
         return np.concatenate(flags)
+
+
+def _is_permutation(order: np.ndarray) -> bool:
+    """Return whether each of the numbers below its length occurs once; for ten million labels faster than sorting."""
+    n = len(order)
+    if n == 0:
+        return True
+    if order.min() < 0 or order.max() >= n:
+        return False
+    is_there = np.zeros(n, bool)
+    is_there[order] = True
+    return bool(is_there.all())
 
 
 def relevance(tree: LabelTree, Y: sp.csr_matrix, level: int, *, normalize: bool) -> sp.csr_matrix:
