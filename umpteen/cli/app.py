@@ -385,6 +385,12 @@ def evaluate(
     label_separator: LabelSeparator = None,
     no_header: NoHeader = False,
     backend: Backend = None,
+    engine: EngineName = None,
+    workers: Workers = 0,
+    address: Address = None,
+    storage: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder that an engine shares with all its processes.")
+    ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -393,12 +399,15 @@ def evaluate(
     from umpteen.cli.evaluation import evaluate as run
     from umpteen.cli.evaluation_output import Requests
     from umpteen.cli.options import data_path, numbers, table_options
+    from umpteen.cli.training import Resources
 
     options = {"propensity": propensity, "threshold": threshold, "threads": threads, "as_json": as_json}
     options["columns"] = table_options(text_column, label_column, label_separator, no_header)
     depths, terminal = numbers(ks, int, "-k"), _terminal(quiet)
     requests = Requests(breakdown, per_text, reliability, pr_curve)
     loaded = umpteen.load(model, backend=backend)
+    options["resources"] = Resources.of(None, engine, workers, threads or 0, address, storage)
+    options["folder"] = model
     run(loaded, data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
 
 

@@ -1,15 +1,23 @@
 """``umpteen evaluate``: print the metrics of a model on labelled data."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from umpteen.cli.evaluation_output import Requests, breakdown_values, show_breakdown
 from umpteen.cli.options import data_name, numbers
 from umpteen.cli.terminal import Terminal
+from umpteen.cli.training import Resources
+from umpteen.engine import Progress
 from umpteen.errors import BadInput, nearest
 from umpteen.evaluation import Evaluation, evaluate_model, read_for
-from umpteen.evaluation.model import finite
+from umpteen.evaluation.model import BLOCK, finite
 from umpteen.metrics import N_BINS, PROPENSITY
+from umpteen.models.hub import local_folder
 from umpteen.models.predictor import check_threshold
 
 MANY_UNSEEN = 30.0  # per cent of the labels from which on a wrong separator or vocabulary is likely
@@ -28,8 +36,13 @@ def evaluate(
     threads: int | None = None,
     as_json: bool = False,
     columns: Mapping[str, Any] | None = None,
+    resources: Resources | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Print the metrics of a model on a split of ``data``, and what else was asked for."""
+    """Print the metrics of a model on a split of ``data``, and what else was asked for.
+
+    An engine of the ``resources`` predicts with the model in ``folder``.
+    """
     requests = requests or Requests()
     requests.check()
     constants = None if propensity is None else propensity_constants(propensity)
@@ -38,7 +51,9 @@ def evaluate(
     options = {"propensity": constants, "threshold": _as_score(model, threshold), "threads": threads}
     with terminal.progress() as progress:
         collectors = list(collected.values())
-        found = evaluate_model(model, dataset, ks, collectors=collectors, progress=progress, **options)
+        with _predicting(resources, folder, progress) as predict:
+            options |= {"collectors": collectors, "progress": progress, "predict": predict}
+            found = evaluate_model(model, dataset, ks, **options)
     if found.unseen_labels >= MANY_UNSEEN:
         terminal.note(unseen_note(found.unseen_labels, data_name(data)))
     groups = collected["breakdown"].result() if requests.breakdown else None
@@ -52,6 +67,23 @@ def evaluate(
         if groups is not None:
             show_breakdown(groups, ks, terminal)
     requests.write(found, collected, max(ks))
+
+
+@contextmanager
+def _predicting(resources: Resources | None, folder: Path | None, progress: Progress) -> Iterator[Any]:
+    """Yield what predicts with an engine, or None if the model predicts in this process."""
+    if resources is None or resources.engine is None or folder is None:
+        yield None
+        return
+    from umpteen.models.block_predictions import BlockPredictions
+
+    with TemporaryDirectory(prefix="umpteen-") as temporary:
+        storage = resources.storage or Path(temporary)
+        resources.check_storage(storage)
+        try:
+            yield BlockPredictions(Path(local_folder(folder)), storage, resources.engine, BLOCK, progress)
+        finally:
+            resources.close()
 
 
 def _show(

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from umpteen.errors import BadInput
 from umpteen.metrics import Metrics, Reliability, depth, inverse_propensity_of_counts
 from umpteen.shortlist import TopK
 
-_BLOCK = 4096  # rows predicted at a time
+BLOCK = 4096  # rows predicted at a time
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -57,6 +58,7 @@ def evaluate_model(
     collectors: Sequence[Collector] = (),
     threads: int | None = None,
     progress: Progress = silent,
+    predict: Callable[[Any, int], Iterator[TopK]] | None = None,
 ) -> Evaluation:
     """Predict the rows of a dataset block by block and compare with its labels, as ``umpteen evaluate`` does.
 
@@ -84,6 +86,8 @@ def evaluate_model(
         Threads to use, instead of the model's.
     progress
         Called as ``progress(stage, done, total)``.
+    predict
+        Called with all rows and a number of labels; yields the predictions of each 4,096 rows, instead of the model.
 
     Examples
     --------
@@ -101,7 +105,8 @@ def evaluate_model(
     decision = model.decision() if threshold is None else None
     threshold = finite(model.threshold_) if threshold is None else threshold
     metrics = Metrics(ks, inverse_propensity=weights, threshold=threshold)
-    seconds = _add_blocks(metrics, collectors, decision, model, X, Y, threads, progress)
+    predict = predict or partial(_predict_blocks, model, threads, progress)
+    seconds = _add_blocks(metrics, collectors, decision, model, X, Y, threads, predict)
     recall = []
     if hasattr(model, "shortlist_recall"):
         recall = model.shortlist_recall(X, Y[:, : len(model.labels_)], threads=threads, progress=progress)
@@ -169,34 +174,37 @@ def labelled_inputs(model: Any, dataset: Dataset) -> Any:
 
 def predict_all(model: Any, X: Any, k: int, threads: int | None = None, progress: Progress = silent) -> TopK:
     """Return the k best labels of all rows, predicted block by block."""
-    n_rows = X.shape[0] if sp.issparse(X) else len(X)
-    tops = []
-    for start in range(0, n_rows, _BLOCK):
-        tops.append(model.topk(X[start : start + _BLOCK], k, threads=threads))
-        progress("predict", min(start + _BLOCK, n_rows), n_rows)
+    tops = list(_predict_blocks(model, threads, progress, X, k))
     labels, scores = ([getattr(top, name) for top in tops] for name in ("labels", "scores"))
     return TopK(np.concatenate(labels), np.concatenate(scores), tops[0].label_names)
 
 
 def _add_blocks(
     metrics: Metrics, collectors: Sequence[Collector], decision: Any, model: Any, X: Any, Y: sp.csr_matrix,
-    threads: int | None, progress: Progress,
+    threads: int | None, predict: Callable[[Any, int], Iterator[TopK]],
 ) -> float:  # fmt: skip
     """Predict block by block and add each to the metrics; return the seconds spent on prediction."""
     n_rows, seconds = Y.shape[0], 0.0
     k = max(*metrics.ks, *(collector.depth for collector in collectors), 1)
     model.topk(X[:2], k, threads=threads)  # loading compiled kernels is not timed
-    progress("predict", 0, n_rows)
-    for start in range(0, n_rows, _BLOCK):
-        rows = slice(start, min(start + _BLOCK, n_rows))
+    tops = predict(X, k)
+    for start in range(0, n_rows, BLOCK):
+        rows = slice(start, min(start + BLOCK, n_rows))
         begun = time.perf_counter()
-        top = model.topk(X[rows], k, threads=threads)
+        top = next(tops)
         seconds += time.perf_counter() - begun
         _add_block(metrics, decision, top, Y[rows], lambda some, n: model.topk(some, n, threads=threads), X[rows])
         for collector in collectors:
             collector.add(top, Y[rows])
-        progress("predict", rows.stop, n_rows)
     return seconds
+
+
+def _predict_blocks(model: Any, threads: int | None, progress: Progress, X: Any, k: int) -> Iterator[TopK]:
+    n_rows = X.shape[0] if sp.issparse(X) else len(X)
+    progress("predict", 0, n_rows)
+    for start in range(0, n_rows, BLOCK):
+        yield model.topk(X[start : start + BLOCK], k, threads=threads)
+        progress("predict", min(start + BLOCK, n_rows), n_rows)
 
 
 def _add_block(
