@@ -49,7 +49,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("full", NETWORK),
     "full, cut": ("full", NETWORK | {"encoder.batch_tokens": 64}),
     "one level": ("cascadexml", NETWORK | {"network.few_labels": 100, "training.head_learning_rate": 0.05}),
-    "tree": ("cascadexml", TREE),
     "tables, cut": ("lightxml", TREE | {"network.sparse_update_from": 1, "encoder.batch_tokens": 64}),
     "ranker": ("cascadexml-dismec", TREE),
     "levels in turn": ("cascadexml", TREE | {"training.order": "shared-reader"}),
@@ -57,7 +56,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "fine-tuning, full": ("xr-transformer", RECURSIVE | {"network.head": "full"}),
     "features": ("extremetext", {"training.epochs": 3.0, "network.branching": 4, "training.validation_fraction": 0.1}),
 }
-KINDS_BY_RANKS = {1: list(KINDS), 2: list(KINDS), 4: ["full, cut", "tables, cut", "fine-tuning"]}
+AT_FOUR = ["full, cut", "tables, cut", "fine-tuning"]
+KINDS_BY_RANKS = {1: list(KINDS), 2: [kind for kind in KINDS if kind != "full, cut"], 4: AT_FOUR}
 LONGER = "three epochs, with dropout"
 OTHERS = {LONGER: ("full", NETWORK | {"training.epochs": 3.0, "network.dropout": 0.3, "training.patience": 9})}
 DIVIDED = ("full", "full, cut", "one level", "fine-tuning", "fine-tuning, full")  # kinds whose heads are

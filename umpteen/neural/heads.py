@@ -230,7 +230,7 @@ class LinearHead(Head):
         """
         if not self.shard.is_cut:
             return super().learn_all(e, truth, is_whole=is_whole)
-        every = gather_learning(self.compared(e).float(), self.shard)
+        every = gather_learning(self.compared(e), self.shard)
         scores = F.linear(every, self.weight, self.bias).float()
         right = self.shard.truth(truth) > 0
         return None, None, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")

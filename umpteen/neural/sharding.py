@@ -66,8 +66,8 @@ WHOLE = Shard()
 
 
 def gather_learning(e: torch.Tensor, shard: Shard) -> torch.Tensor:
-    """Return the vectors (texts, d) of all ranks for a head that is divided, with a gradient; else ``e``."""
-    return _Gather.apply(e) if shard.is_cut else e
+    """Return the vectors (texts, d) of all ranks for a head that is divided, with a gradient, float32; else ``e``."""
+    return _Gather.apply(e.float()) if shard.is_cut else e
 
 
 class _Gather(torch.autograd.Function):
