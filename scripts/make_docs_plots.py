@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import umpteen
-from umpteen.cli.plotting import plot_history
 from umpteen.evaluation import draw_reliability
 from umpteen.metrics import find_hits, reliability
+from umpteen.models.history_plot import plot_history
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "img"
 TEXT = "Play chess against the computer, over the network, or study your own games in a graphical window"
