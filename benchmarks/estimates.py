@@ -164,7 +164,8 @@ def scale_rows() -> Iterator[Row]:
             size = scale_page.planned_size(run)
             found = Estimate.of_size(size, create(run["recipe"], {**run["settings"], "threads": CPU_CORES}).config)
             measured = {"memory_mb": run["fit_memory_mb"] - size.input_bytes / 1e6, "seconds": run["fit_s"]}
-            yield Row("made", f"{run['n_labels']:,} labels, {run['n_rows']:,} rows", found, measured)
+            name = f"{run['n_labels']:,} labels, {run['n_rows']:,} rows"
+            yield Row("made", name, found, measured, is_alone="shared" not in run.get("note", ""))
 
 
 def estimate(recipe: str, settings: Mapping[str, Any], X: Any, Y: sp.csr_matrix) -> Estimate:

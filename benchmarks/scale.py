@@ -1,7 +1,7 @@
 """Train and predict with 10 thousand to 10 million labels, on rows whose structure is known.
 
     python -m benchmarks.scale                                         # what was not measured yet, up to 1M labels
-    python -m benchmarks.scale --labels 10M --rows 2M --set memory=8GB # 10 million labels within a limit of memory
+    python -m benchmarks.scale --labels 10M --rows 2M                  # 10 million labels
     python -m benchmarks.scale --page                                  # write docs/scale.md again
 
 Rows are made by ``benchmarks.scale_data``. Training is measured in one process, opening and prediction in another. What
@@ -60,7 +60,13 @@ def measure(options: argparse.Namespace, results: jobs.Results, n_labels: int, n
     finally:
         for folder in () if options.keep else (data, model):
             shutil.rmtree(folder, ignore_errors=True)
-    asked = {"recipe": options.recipe, "settings": options.set, "fit": options.fit, "name": options.name}
+    asked = {
+        "recipe": options.recipe,
+        "settings": options.set,
+        "fit": options.fit,
+        "name": options.name,
+        "note": options.note,
+    }
     when = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": report.machine()}
     results.put(key, {**about, **asked, **when, **figures})
     print(f"{figures['fit_s']:.1f} s, peak {figures['peak_mb']:,.0f} MB, P@1 {figures['P@1']:.2f}", flush=True)
@@ -110,6 +116,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the recipe")
     add("--fit", action="append", default=[], metavar="KEY=VALUE", help="an argument of fit")
     add("--name", default="in memory", help="what is measured, if settings are not the usual ones")
+    add("--note", default="", help="what is to be known of the measurement, for the page")
     add("--fresh", action="store_true", help="measure again what was measured")
     add("--keep", action="store_true", help="keep the rows that were made, and the models")
     add("--page", action="store_true", help="only write the page again")
