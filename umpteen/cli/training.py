@@ -21,6 +21,7 @@ from umpteen.engine.select import make_engine
 from umpteen.engine.tasks import SharesFiles
 from umpteen.errors import BadConfig
 from umpteen.store import Run
+from umpteen.store.mapped import resident_limit
 
 _LONG = 900  # seconds on a CPU after which faster recipes are named
 
@@ -152,7 +153,8 @@ def _train_and_save(
     vocabulary = None if vocab is None else Vocabulary.read(vocab)
     reading = Run(checkpoint) if resources.are_given else None
     storage = None if reading is None else partial(reading.part, TEXTS)
-    dataset = read(data, "train", vocab=vocabulary, storage=storage, **given)
+    with resident_limit(Memory.of(resources.memory).maps):
+        dataset = read(data, "train", vocab=vocabulary, storage=storage, **given)
     if vocabulary is not None:
         terminal.note(str(vocabulary.coverage(dataset.labels, given["language"])))
     X = dataset.inputs

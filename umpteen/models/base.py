@@ -45,6 +45,7 @@ from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run, end_task
 from umpteen.models.sklearn import Contract
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.store import Run, fingerprint
+from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree, check_given
 from umpteen.tree.trace import Kept
 
@@ -151,9 +152,10 @@ class Model(Contract, Predictor):
         run = begin_run([self.config], checkpoint, memory, engine)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
-        X = in_file(readable(X), run)
-        kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
-        self._learn(*kept, targets, tree, progress, run, calls)
+        with resident_limit(None if run is None else run.memory.maps):
+            X = in_file(readable(X), run)
+            kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
+            self._learn(*kept, targets, tree, progress, run, calls)
         end_tasks(run, engine)
         if held_out is not None and held_out[1].nnz and present().is_main:
             self.calibrate(*held_out)

@@ -34,6 +34,7 @@ from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run, end_tasks
 from umpteen.models.recipes import RECIPES, create_members
 from umpteen.shortlist import TopK, check_k
+from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree
 
 _MEMBER = "model-{}"  # folder of a model inside the ensemble's
@@ -151,7 +152,8 @@ class Ensemble(Predictor):
             if not _is_fitted(model):
                 model = type(model)(**model.get_params(deep=False))
                 numbered = [with_model(call, number + 1) for call in calls]
-                model._learn(X, matrix, targets, tree, _named(progress, number), run, numbered)
+                with resident_limit(None if run is None else run.memory.maps):
+                    model._learn(X, matrix, targets, tree, _named(progress, number), run, numbered)
             fitted.append(model)
         self.models_, self._checkpoint = fitted, run
         end_tasks(run, engine)

@@ -25,7 +25,6 @@ from umpteen.engine.tasks import SharesFiles
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
-from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree, both, build, network_levels, pifa, pifa_dense, shape
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
@@ -80,10 +79,9 @@ class Training:
         def train_one(number: int, linear: LinearConfig) -> tuple[LinearTree, LinearConfig]:
             own = replace(store, progress=self._named(number), record=self._recorded(number))
             work = StoredTree(own, f"tree-{number}", config.search, self._seed(number))
-            with resident_limit(run.memory.maps):
-                tree = work.tree(config.tree, self.given)
-                linear = work.settle(tree, linear)
-                return work.pack(tree, work.train(tree, linear), config.store.weights), linear
+            tree = work.tree(config.tree, self.given)
+            linear = work.settle(tree, linear)
+            return work.pack(tree, work.train(tree, linear), config.store.weights), linear
 
         return train_one
 

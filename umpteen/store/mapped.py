@@ -19,6 +19,7 @@ import numpy as np
 _INTERVAL = 0.02  # seconds between two looks at the resident memory
 _STATM = Path("/proc/self/statm")
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+_limited = threading.Lock()  # held while there is a limit
 
 
 def mapped(array: np.memmap) -> np.ndarray:
@@ -31,9 +32,10 @@ def mapped(array: np.memmap) -> np.ndarray:
 def resident_limit(n_bytes: float | None) -> Iterator[None]:
     """Keep the resident pages of mapped files below about ``n_bytes`` within the block, where the system can.
 
-    Pages of libraries, which are mapped too, do not count. None sets no limit.
+    Pages of libraries, which are mapped too, do not count. None sets no limit; within a block that has one, another
+    block changes nothing.
     """
-    if n_bytes is None or not hasattr(mmap, "MADV_DONTNEED") or not _STATM.exists():
+    if n_bytes is None or not hasattr(mmap, "MADV_DONTNEED") or not _STATM.exists() or not _limited.acquire(False):
         yield
         return
     stop = threading.Event()
@@ -44,6 +46,7 @@ def resident_limit(n_bytes: float | None) -> Iterator[None]:
     finally:
         stop.set()
         watcher.join()
+        _limited.release()
 
 
 def _watch(limit: float, stop: threading.Event) -> None:
