@@ -39,6 +39,7 @@ class Job:
     command: Sequence[str]
     kills_workers: bool = False
     needs: Sequence[str] = field(default_factory=tuple)
+    settings: dict[str, object] = field(default_factory=dict)
 
     @property
     def is_possible(self) -> bool:
@@ -48,9 +49,8 @@ class Job:
 
 def _train(name: str, recipe: str, *options: str, **more: object) -> Job:
     settings = SMALL if recipe in ("xr-linear", "parabel", "plt", "bonsai", "dismec") else SMALL | learning(recipe)
-    flags = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
-    command = ["train", "{data}", "-o", "{out}", "--recipe", recipe, "-q", *flags, *options]
-    return Job(name, command, **more)  # type: ignore[arg-type]
+    command = ["train", "{data}", "-o", "{out}", "--recipe", recipe, "-q", "--config", "{settings}", *options]
+    return Job(name, command, settings=settings, **more)  # type: ignore[arg-type]
 
 
 CHECKPOINT = ("--checkpoint", "{out}-stages")
@@ -109,6 +109,8 @@ class Trial:
     def _run(self, job: Job, out: str, kill_after: float | None) -> bool:
         """Run a job; return whether it ended by itself. It must then have succeeded."""
         places = {name: str(getattr(self, name)) for name in ("data", "texts", "model", "encoder")}
+        places["settings"] = str(self.folder / "settings.json")
+        Path(places["settings"]).write_text(json.dumps(job.settings))
         words = [word.format(out=self.folder / out, **places) for word in job.command]
         command = [sys.executable, "-m", "umpteen", *words]
         log = self.folder / f"{out}.log"

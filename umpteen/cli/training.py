@@ -118,8 +118,8 @@ def _taking_part(model: Any, resources: Resources) -> Iterator[Place]:
     for member in getattr(model, "models", [model]):
         if not hasattr(member, "encoder"):
             raise BadConfig(
-                f"{member.recipe} has no network, so torchrun cannot divide its training; run it without torchrun "
-                "(umpteen train …), which uses all cores"
+                f"{member.recipe} has no network, so torchrun cannot divide its training; run it without torchrun, "
+                "which uses all cores, or with --engine processes or ray"
             )
     if resources.are_given:
         raise BadConfig(
