@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.conftest import make_encoder
 from tests.contract.conftest import SMALL, learning, make
 
-_KILLS_A_RUN = 4  # after so many kills a job is left alone, so that it ends
+_KILLS_A_RUN = 3  # after so many kills a job is left alone, so that it ends
 _LONGEST = 300.0  # seconds of a job
 
 

@@ -84,23 +84,42 @@ def test_partition_terms_orders_by_shard(pairs):
     np.testing.assert_array_equal(np.diff(indptr), sizes)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 60) | st.integers(1, 2**64 - 1), st.integers(1, 9)), max_size=80))
-def test_merge_and_move_terms_add_up_like_the_twin(pairs):
-    keys = np.array([key for key, _ in pairs], np.uint64)
-    counts = np.array([count for _, count in pairs], np.int32)
+def merged(kernel, keys, numbers):
+    """Add terms to a table that grows when it is full; return both counts of each key."""
     table, used, begin = np.zeros(2 * 4, np.uint64), 0, 0
     while begin < keys.size:
-        begin, used = vocabulary.merge_terms(keys, counts, begin, keys.size, table, used)
+        begin, used = kernel(keys, numbers, begin, keys.size, table, used)
         if begin < keys.size:
             larger = np.zeros(2 * table.size, np.uint64)
             vocabulary.move_terms(table, larger)
             table = larger
     taken = [(int(key), int(number)) for key, number in table.reshape(-1, 2) if key]
-    bits = vocabulary.COUNT_BITS
-    found = {key: (number >> bits, number & ((1 << bits) - 1)) for key, number in taken}
     assert len(taken) == used
-    assert found == reference.merge_terms(keys, counts)
+    return {
+        key: (number >> vocabulary.COUNT_BITS, number & ((1 << vocabulary.COUNT_BITS) - 1)) for key, number in taken
+    }
+
+
+terms_made = st.lists(st.tuples(st.integers(1, 60) | st.integers(1, 2**64 - 1), st.integers(1, 9)), max_size=80)
+
+
+@settings(max_examples=100, deadline=None)
+@given(terms_made)
+def test_merge_and_move_terms_add_up_like_the_twin(pairs):
+    keys = np.array([key for key, _ in pairs], np.uint64)
+    counts = np.array([count for _, count in pairs], np.int32)
+    assert merged(vocabulary.merge_terms, keys, counts) == reference.merge_terms(keys, counts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(terms_made, st.integers(0, 80))
+def test_counts_of_two_parts_add_up_to_those_of_the_whole(pairs, at):
+    keys = np.array([key for key, _ in pairs], np.uint64)
+    counts = np.array([count for _, count in pairs], np.int32)
+    found = [merged(vocabulary.merge_terms, keys[part], counts[part]) for part in (slice(at), slice(at, None))]
+    parts = [(key, n << vocabulary.COUNT_BITS | times) for part in found for key, (n, times) in part.items()]
+    both = (np.array([entry[side] for entry in parts], np.uint64) for side in (0, 1))
+    assert merged(vocabulary.merge_counts, *both) == reference.merge_terms(keys, counts)
 
 
 @settings(max_examples=100, deadline=None)

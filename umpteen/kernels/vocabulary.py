@@ -48,9 +48,18 @@ def partition_terms(keys, counts, n, out_keys, out_counts, indptr):
         places[shard] += 1
 
 
+@inner
+def find_slot(key, table, mask):
+    """Return the slot of a key in a shard: where it is, or where it belongs."""
+    at = np.int64(key & mask)
+    while table[2 * at] != key and table[2 * at] != np.uint64(0):
+        at = (at + 1) & np.int64(mask)
+    return at
+
+
 @jit
 def merge_terms(keys, counts, begin, end, table, used):
-    """Add terms to a shard until it is three quarters full; return the next term and the number of used slots.
+    """Add the terms of texts to a shard until it is three quarters full; return the next term and the used slots.
 
     ``table`` has pairs of a key (0: empty) and ``texts << COUNT_BITS | occurrences``.
     """
@@ -59,32 +68,24 @@ def merge_terms(keys, counts, begin, end, table, used):
     for i in range(begin, end):
         if 4 * used >= 3 * size:
             return i, used
-        at = np.int64(keys[i] & mask)
-        while table[2 * at] != keys[i]:
-            if table[2 * at] == np.uint64(0):
-                table[2 * at] = keys[i]
-                used += 1
-                break
-            at = (at + 1) & np.int64(mask)
+        at = find_slot(keys[i], table, mask)
+        used += table[2 * at] == np.uint64(0)
+        table[2 * at] = keys[i]
         table[2 * at + 1] += _ONE_TEXT + np.uint64(counts[i])
     return end, used
 
 
 @jit
 def merge_counts(keys, numbers, begin, end, table, used):
-    """Add terms with their counts to a shard, as ``merge_terms`` adds the terms of texts."""
+    """Add terms with their two counts in one number to a shard, as ``merge_terms`` adds the terms of texts."""
     size = table.size // 2
     mask = np.uint64(size - 1)
     for i in range(begin, end):
         if 4 * used >= 3 * size:
             return i, used
-        at = np.int64(keys[i] & mask)
-        while table[2 * at] != keys[i]:
-            if table[2 * at] == np.uint64(0):
-                table[2 * at] = keys[i]
-                used += 1
-                break
-            at = (at + 1) & np.int64(mask)
+        at = find_slot(keys[i], table, mask)
+        used += table[2 * at] == np.uint64(0)
+        table[2 * at] = keys[i]
         table[2 * at + 1] += numbers[i]
     return end, used
 
