@@ -41,7 +41,7 @@ def test_the_figures_are_those_of_evaluate(recipe: str, fitted: Fitted, made: Ma
 
 def test_blocks_add_up(fitted: Fitted, held_out_data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, stages = evaluate_model(fitted("xr-linear"), held_out_data), []
-    monkeypatch.setattr("umpteen.evaluation.model._BLOCK", 40)
+    monkeypatch.setattr("umpteen.evaluation.model.BLOCK", 40)
     found = evaluate_model(fitted("xr-linear"), held_out_data, progress=lambda *stage: stages.append(stage))
     assert found.metrics == pytest.approx(whole.metrics)
     assert stages == [("predict", done, 150) for done in (0, 40, 80, 120, 150)]

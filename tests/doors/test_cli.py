@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from umpteen.cli.prediction import typed_texts
 from umpteen.cli.terminal import Terminal
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
 from umpteen.kernels.compiling import compiling
+from umpteen.models import rates
+from umpteen.models.work import Work
 
 WORDS = {
     "fruit": "apple pear plum cherry",
@@ -299,7 +302,7 @@ def test_places_are_checked_before_data_is_read(data: Path, tmp_path: Path, monk
         (m, file / "stages", "is not a folder you may write to"),
         (m, m / "stages", "choose a folder outside it"),
         (m, m, "choose a folder outside it"),
-        (stages / "tree-0" / "m", stages, "for stages are kept in"),
+        (stages / "trees" / "m", stages, "for stages are kept in"),
     ):
         result = run("train", data, "-o", output, "--checkpoint", checkpoint, *SMALL)
         assert result.exit_code == 2
@@ -361,14 +364,14 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(
     assert f"The trained model is kept in '{kept}'" in result.stderr
     assert os.name == "nt" or kept.stat().st_mode & 0o777 == 0o700
     assert not any(list(places[name].glob("*unsaved*")) for name in places if name != place)
-    assert any(places["stages"].glob("tree-0/*.safetensors"))
+    assert any(places["stages"].glob("trees/*.safetensors"))
     assert not output.exists()
     command = result.stderr.partition("save it with: ")[2].partition(" (its stages")[0]
     environment = os.environ | {"PYTHONPATH": str(Path(umpteen.__file__).parents[1])}
     subprocess.run(shlex.split(command), env=environment, check=True)
     assert umpteen.load(output).topk(["apple pear plum"], 1).names == [["fruit"]]
     assert run(*words).exit_code == 0
-    assert not any(places["stages"].rglob("tree-0"))
+    assert not any(places["stages"].rglob("trees"))
 
 
 def test_a_model_that_fits_nowhere_is_told(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +442,9 @@ def test_an_interrupted_training_resumes(data: Path, tmp_path: Path, monkeypatch
     stages = tmp_path / "stages"
     words = ["train", data, "-o", tmp_path / "m", "--checkpoint", stages, *SMALL]
     with monkeypatch.context() as patch:
-        patch.setattr(Terminal, "progress", lambda self: _StopsWhen(lambda: any(stages.rglob("*.safetensors"))))
+        patch.setattr(
+            Terminal, "progress", lambda self: _StopsWhen(lambda: any(stages.rglob("*-level-0-*.safetensors")))
+        )
         result = run(*words)
     assert result.exit_code == 130
     assert "the same command resumes" in result.stderr
@@ -690,7 +695,7 @@ FREE_GPU = "the GPU is out of memory; end other processes on it, or set CUDA_VIS
 @pytest.mark.parametrize(
     ("verb", "error", "sentence"),
     [
-        ("train", MemoryError(), "out of memory; use fewer rows (--rows), or set linear.memory_gb to bound the solver"),
+        ("train", MemoryError(), "out of memory; use fewer rows (--rows), or bound it with --memory 8GB"),
         ("train", FULL_GPU, str(FULL_GPU)),
         ("predict", MemoryError(), FEWER_LABELS),
         ("predict", FULL_GPU, FREE_GPU),
@@ -905,7 +910,8 @@ def test_train_names_faster_recipes_where_an_encoder_is_slow(
     assert result.exit_code == 0, result.output
     assert "slow without a GPU" not in result.stderr
     monkeypatch.setattr("umpteen.cli.training._LONG", 0)
-    monkeypatch.setattr("umpteen.models.estimate._PER_STEP", 1e4)  # of an optimiser, so of encoders only
+    slow = rates.TYPICAL._replace(step=1e4)  # of an optimiser, so of encoders only
+    monkeypatch.setattr("umpteen.models.work.Work.of", partial(Work.of, rates=slow))
     result = run("train", data, "-o", tmp_path / "model", *words)
     assert result.exit_code == 0, result.output
     assert "slow without a GPU; on this data xr-linear takes about 0." in " ".join(result.stderr.split())
@@ -1092,7 +1098,7 @@ def test_training_an_ensemble_is_resumed(data: Path, tmp_path: Path, monkeypatch
     stages = tmp_path / "stages"
     words = ["train", data, "-o", tmp_path / "m", "--recipe", "xr-linear*2", "--checkpoint", stages, *SMALL]
     with monkeypatch.context() as patched:
-        stops = _StopsWhen(lambda: len(list(stages.rglob("tree-*.safetensors"))) == 2)  # in the second model
+        stops = _StopsWhen(lambda: any(stages.rglob("tree-0-packed-*.safetensors")))  # in the second model
         patched.setattr(Terminal, "progress", lambda self: stops)
         stopped = run(*words, "--quiet")
     assert stopped.exit_code == 130

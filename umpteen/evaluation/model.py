@@ -203,8 +203,9 @@ def _predict_blocks(model: Any, threads: int | None, progress: Progress, X: Any,
     n_rows = X.shape[0] if sp.issparse(X) else len(X)
     progress("predict", 0, n_rows)
     for start in range(0, n_rows, BLOCK):
-        yield model.topk(X[start : start + BLOCK], k, threads=threads)
+        top = model.topk(X[start : start + BLOCK], k, threads=threads)
         progress("predict", min(start + BLOCK, n_rows), n_rows)
+        yield top
 
 
 def _add_block(
