@@ -42,8 +42,8 @@ ROWS, TFIDF, KEPT, TERMS = "rows", "tfidf", "kept", "terms"
 
 _RANGE_BYTES = 24_000_000  # of the texts of one task, at most
 _LEAST_RANGE = 2_000_000
-_MANY_RANGES = 64  # into which texts are divided if ranges are between these
-_MEMORY_PER_BYTE = 25.0  # of a text whose terms are counted
+_RANGES_A_WORKER = 16  # into which texts are divided if ranges are between these
+_MEMORY_PER_BYTE = 12.0  # of a text whose terms are counted
 
 
 def _texts(checkpoint: Checkpoint, place: Mapping[str, str], first: int, last: int, config: TfidfConfig) -> Texts:
@@ -168,7 +168,8 @@ class StoredTfidf:
         ends = np.cumsum(self.texts.lengths, dtype=np.float64)
         total = float(ends[-1]) if len(ends) else 0.0
         most = self.memory.shared_by(self.engine.n_workers).part / _MEMORY_PER_BYTE
-        size = min(max(total / _MANY_RANGES, _LEAST_RANGE), _RANGE_BYTES, max(most, _LEAST_RANGE))
+        wanted = max(total / (_RANGES_A_WORKER * self.engine.n_workers), _LEAST_RANGE)
+        size = min(wanted, _RANGE_BYTES, max(most, _LEAST_RANGE))
         n_ranges = max(1, round(total / size))
         cuts = np.unique(np.searchsorted(ends, np.linspace(0, total, n_ranges + 1)[1:-1]))
         bounds = [0, *cuts.tolist(), len(ends)]

@@ -45,7 +45,8 @@ ROWS, TARGETS, MEMBERS, VECTORS = "rows", "targets", "members", "vectors"
 
 _PART_WORK = 3e8  # visits of features by one task: a few seconds
 _LEAST_WORK = 2e7  # visits below which a level is not divided further
-_MANY_PARTS = 64  # into which a level is divided if its work is between these
+_PARTS_A_WORKER = 16  # into which a level is divided if its work is between these
+_KEPT = 3.0  # weights of a node for each row that has it, times the threshold, at most
 _WEIGHT_BYTES = 25  # of a trained weight until its part is written
 _ENTRY_BYTES = 8  # of an entry of a label vector
 _SUBTREES = 32  # at least so many are grown as tasks, if there are as many nodes
@@ -298,7 +299,7 @@ class StoredTree:
         targets, mask = self._targets(tree, number, linear.relevance), self._mask(tree, number, levels, linear)
         config = config_of(number, tree, linear)
         problem = Problem(self.rows, targets, mask, tree.starts[number], config, self.seed)
-        parts = _ranges(f"{stage}-part", *_node_cuts(problem, self.store.of_task))
+        parts = _ranges(f"{stage}-part", *_node_cuts(problem, self.store.of_task, self.store.engine.n_workers))
         names = self.store.make(
             train_nodes, parts, level_name(number, tree), self.store.progress,
             tree=self.name, level=number, config=to_dict(config), seed=self.seed,
@@ -406,13 +407,14 @@ def _ranges(name: str, cuts: np.ndarray, work: np.ndarray) -> list[Part]:
     ]
 
 
-def _node_cuts(problem: Problem, memory: Memory) -> tuple[np.ndarray, np.ndarray]:
+def _node_cuts(problem: Problem, memory: Memory, n_workers: int) -> tuple[np.ndarray, np.ndarray]:
     """Divide the nodes of a level into ranges that begin with a parent or a group of its children.
 
     Return the first node of each range, and the end, with the work of each range.
     """
     firsts, work, n_weights = [], [], []
-    per_row = len(problem.rows.indices) / max(len(problem.rows), 1) + problem.rows.n_dense
+    per_row = min(len(problem.rows.indices) / max(len(problem.rows), 1), _KEPT / max(problem.config.threshold, 1e-9))
+    per_row += problem.rows.n_dense
     targets = problem.targets.indptr
     for first, last, _, n, visited in chunks_of(problem):
         groups = range(first, last, LANES)
@@ -420,7 +422,7 @@ def _node_cuts(problem: Problem, memory: Memory) -> tuple[np.ndarray, np.ndarray
         work += [visited + n] * len(groups)
         n_weights += [(targets[min(low + LANES, last)] - targets[low]) * per_row for low in groups]
     total = float(np.sum(work))
-    most = max(min(_PART_WORK, total / _MANY_PARTS), _LEAST_WORK)
+    most = max(min(_PART_WORK, total / (_PARTS_A_WORKER * n_workers)), _LEAST_WORK)
     cuts = cut((np.array(work), most), (np.array(n_weights) * _WEIGHT_BYTES, memory.part))
     nodes = np.array([*firsts, problem.ends[1]])[cuts]
     nodes[0] = 0
