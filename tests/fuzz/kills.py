@@ -81,7 +81,7 @@ class Trial:
     """Runs jobs in a folder, and kills them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.random = folder, random.Random(seed)
+        self.folder, self.random, self.n_kills = folder, random.Random(seed), 0
         made = make(600, seed=1)
         self.data = folder / "train.jsonl"
         rows = zip(made.texts, made.lists, strict=True)
@@ -97,14 +97,13 @@ class Trial:
         alone = job.name.replace(" ", "-").replace(",", "")
         begun = time.monotonic()
         self._run(job, f"{alone}-whole", kill_after=None)
-        usual, killed = time.monotonic() - begun, 0
-        while True:
-            wait = self.random.uniform(0.3, usual) if killed < n_kills else None
-            if self._run(job, f"{alone}-killed", kill_after=wait):
-                break
-            killed += 1
+        usual, before = time.monotonic() - begun, self.n_kills
+        is_over = False
+        while not is_over:
+            wait = self.random.uniform(0.3, usual) if self.n_kills - before < n_kills else None
+            is_over = self._run(job, f"{alone}-killed", kill_after=wait)
         whole, after = self._files(f"{alone}-whole"), self._files(f"{alone}-killed")
-        return killed, whole == after and bool(whole)
+        return self.n_kills - before, whole == after and bool(whole)
 
     def _run(self, job: Job, out: str, kill_after: float | None) -> bool:
         """Run a job; return whether it ended by itself. It must then have succeeded."""
@@ -130,6 +129,7 @@ class Trial:
 
     def _kill(self, process: subprocess.Popen[bytes], *, only_a_worker: bool) -> None:
         workers = _children(process.pid)
+        self.n_kills += 1
         if only_a_worker and workers:
             with_pid = self.random.choice(workers)
             os.kill(with_pid, signal.SIGKILL)
