@@ -25,6 +25,7 @@ from umpteen.kernels.lanes import LANES, dot, prefetch
 
 WHOLE, NODES, PARENTS, NODE_AT, PARENT_AT, RUN_ROW, WIDEST, N_META = 0, 1, 2, 3, 4, 5, 6, 7
 IDENTITY, SIGMOID = POSTS.index("identity"), POSTS.index("sigmoid")
+_FEATURES_AT_ONCE = 16  # features whose runs are found before any of them is added
 _STAGE = 4  # parents scored before the next ones are tested for relevance
 _NO_OFFSETS = np.empty((0, 0), np.uint16)
 _SKIPPED, _UNIT = np.uint64(16), np.uint64(1)  # runs that are skipped at once
@@ -117,36 +118,55 @@ def _add_whole(indices, values, start, stop, ptr, local, codes, table, acc):
 @inner
 def _add_runs(
     indices, values, start, stop, ptr, run_ptr, run_chunk, run_last, local, codes, table, beam_ids, order, n_beam,
-    widest, acc,
+    widest, hits, acc,
 ):  # fmt: skip
-    """Add the runs of the beam; ``order`` are its entries by ascending chunk, as the runs of a feature are."""
-    for q in range(start, stop):
-        if q + 2 * _AHEAD < stop:  # first the pointers, then the postings
-            coming = indices[q + 2 * _AHEAD]
-            prefetch(ptr, coming)
-            prefetch(run_ptr, coming)
-        if q + _AHEAD < stop:
-            coming = indices[q + _AHEAD]
-            prefetch(run_chunk, run_ptr[coming])
-            prefetch(run_last, run_ptr[coming])
-            prefetch(local, ptr[coming])
-            prefetch(codes, ptr[coming])
-        value = values[q]
-        feature = np.uint32(indices[q])
-        at = np.uint64(ptr[feature])
-        r, end_r = np.uint64(run_ptr[feature]), np.uint64(run_ptr[feature + 1])
-        for i in range(n_beam):
-            chunk = np.uint32(beam_ids[order[i]])
-            r, at = _skip_runs(run_chunk, run_last, r, end_r, at, chunk)
-            if r == end_r:
-                break
-            if np.uint32(run_chunk[r]) == chunk:
-                end = at + np.uint64(run_last[r]) + _UNIT
-                base = np.uint64(order[i] * widest)
-                for k in range(at, end):
-                    acc[base + np.uint64(local[k])] += value * weight(codes, table, k)
-                at = end
-                r += _UNIT
+    """Add the runs of the beam; ``order`` are its entries by ascending chunk, as the runs of a feature are.
+
+    The runs of several features are found first and then added, so that their postings, which lie anywhere in a large
+    model, are fetched at the same time. ``hits`` takes runs: entry of the row, first posting, end, cell of ``acc``.
+    """
+    for begin in range(start, stop, _FEATURES_AT_ONCE):
+        n_hits = np.uint64(0)
+        for q in range(begin, min(begin + _FEATURES_AT_ONCE, stop)):
+            if q + 2 * _AHEAD < stop:  # first the pointers, then the runs
+                coming = indices[q + 2 * _AHEAD]
+                prefetch(ptr, coming)
+                prefetch(run_ptr, coming)
+            if q + _AHEAD < stop:
+                coming = indices[q + _AHEAD]
+                prefetch(run_chunk, run_ptr[coming])
+                prefetch(run_last, run_ptr[coming])
+            feature = np.uint32(indices[q])
+            at = np.uint64(ptr[feature])
+            r, end_r = np.uint64(run_ptr[feature]), np.uint64(run_ptr[feature + 1])
+            for i in range(n_beam):
+                chunk = np.uint32(beam_ids[order[i]])
+                r, at = _skip_runs(run_chunk, run_last, r, end_r, at, chunk)
+                if r == end_r:
+                    break
+                if np.uint32(run_chunk[r]) == chunk:
+                    prefetch(local, at)
+                    prefetch(codes, at)
+                    end = at + np.uint64(run_last[r]) + _UNIT
+                    hits[n_hits, 0] = q
+                    hits[n_hits, 1] = at
+                    hits[n_hits, 2] = end
+                    hits[n_hits, 3] = order[i] * widest
+                    n_hits += _UNIT
+                    at = end
+                    r += _UNIT
+        for h in range(n_hits):
+            value = values[np.uint64(hits[h, 0])]
+            base = np.uint64(hits[h, 3])
+            for k in range(np.uint64(hits[h, 1]), np.uint64(hits[h, 2])):
+                acc[base + np.uint64(local[k])] += value * weight(codes, table, k)
+
+
+@inner
+def _room_for_hits(n_beam):
+    """Return an array for the runs of a beam that ``_add_runs`` finds at a time."""
+    n = n_beam * _FEATURES_AT_ONCE
+    return empty(n * 4, np.int64).reshape((n, 4))
 
 
 @inner
@@ -200,7 +220,7 @@ def _add_table(indices, values, start, stop, ptr, offsets, local, codes, table, 
 @inner
 def _margins(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, beam_ids, first, last, order, acc,
+    offsets, beam_ids, first, last, order, hits, acc,
 ):  # fmt: skip
     """Fill ``acc`` with the margins of the children of beam entries first..last.
 
@@ -224,7 +244,7 @@ def _margins(
     _by_chunk(beam_ids, first, last, order)
     _add_runs(
         indices, values, start, stop, ptr, run_ptr[spec[RUN_ROW]], run_chunk, run_last, local, codes, table, beam_ids,
-        order, last - first, widest, acc,
+        order, last - first, widest, hits, acc,
     )  # fmt: skip
 
 
@@ -273,7 +293,7 @@ def _keep_best(
 @inner
 def _descend(
     indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes, table,
-    offsets, kind, allowed, beam_ids, beam_scores, n_beam, order, acc, best_ids, best, ids, scores, capacity,
+    offsets, kind, allowed, beam_ids, beam_scores, n_beam, order, hits, acc, best_ids, best, ids, scores, capacity,
 ):  # fmt: skip
     """Search one level for one query; return the number of nodes kept.
 
@@ -288,7 +308,7 @@ def _descend(
         last = min(first + _STAGE, n_beam) if staged else n_beam
         _margins(
             indices, values, start, stop, spec, children, bias, ptr, run_ptr, run_chunk, run_last, local, codes,
-            table, offsets, beam_ids, first, last, order, acc,
+            table, offsets, beam_ids, first, last, order, hits, acc,
         )  # fmt: skip
         size = _keep_best(
             spec, children, allowed, kind, beam_ids, beam_scores, first, last, acc, best_ids, best, ids, scores, size,
@@ -327,6 +347,7 @@ def search(
     for level in range(n_levels):
         most = max(most, beams[level])
     order = empty(most, np.int64)
+    hits = _room_for_hits(most)
     ids, scores = empty(most, np.int32), empty(most, np.float32)
     beam_ids, beam_scores = empty(most, np.int32), empty(most, np.float32)
     best_ids, best = empty(most, np.int32), empty(most, np.float32)
@@ -348,7 +369,7 @@ def search(
                 indices, values, indptr[row], indptr[row + 1], meta[level], children, bias, ptr[level],
                 run_ptr, run_chunk, run_last, local, codes, table,
                 offsets if level == offset_level else offsets[:0], posts[level], allowed,
-                beam_ids, beam_scores, size, order, acc, best_ids, best, ids, scores,
+                beam_ids, beam_scores, size, order, hits, acc, best_ids, best, ids, scores,
                 capacity if level == n_levels - 1 else beams[level],
             )  # fmt: skip
         for j in range(capacity):
@@ -367,6 +388,7 @@ def search_level(
     spec = meta[level]
     acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else n_in * spec[WIDEST], 1), np.float32)
     order = empty(n_in, np.int64)
+    hits = _room_for_hits(n_in)
     best_ids, best = empty(capacity, np.int32), empty(capacity, np.float32)
     for row in range(first, last):
         n_beam = _ZERO
@@ -375,7 +397,7 @@ def search_level(
         size = _descend(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
             run_ptr, run_chunk, run_last, local, codes, table, offsets, kind, allowed,
-            beam_in[row], beam_scores_in[row], n_beam, order, acc, best_ids, best,
+            beam_in[row], beam_scores_in[row], n_beam, order, hits, acc, best_ids, best,
             labels_out[row], scores_out[row], capacity,
         )  # fmt: skip
         for j in range(size, capacity):
@@ -399,13 +421,14 @@ def score_pairs(
         most = max(most, parent_ptr[row + 1] - parent_ptr[row])
     acc = empty(max(spec[NODES] if spec[WHOLE] == 1 else most * spec[WIDEST], 1), np.float32)
     order = empty(most, np.int64)
+    hits = _room_for_hits(most)
     where = np.zeros(max(1, spec[PARENTS]), np.int64)
     for row in range(first, last):
         low, high = parent_ptr[row], parent_ptr[row + 1]
         _margins(
             indices, values, indptr[row], indptr[row + 1], spec, children, bias, ptr[level],
             run_ptr, run_chunk, run_last, local, codes, table, _NO_OFFSETS, parent_nodes[low:high], _ZERO, high - low,
-            order, acc,
+            order, hits, acc,
         )  # fmt: skip
         for j in range(high - low):
             where[parent_nodes[low + j]] = j
