@@ -30,6 +30,8 @@ Matrix = sparse.csr_matrix
 
 DEFAULT = "default"
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
+    "tree.depth": (1, 2, 3),
+    "search.upper_beam": (1.0, 4.0),
     "linear.negatives": ("tfn", "tfn+man"),
     "linear.cost": (0.25, 0.5, 1.0),
     "linear.eps": (0.02,),

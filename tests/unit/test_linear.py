@@ -520,6 +520,18 @@ def test_beams_by_level_are_widened_until_they_hold_k(small):
     assert (np.sort(head.topk(Rows.of(small[0]), 12, beam=1).labels, axis=1) == np.arange(12)).all()
 
 
+def test_levels_above_the_parents_of_labels_keep_more_nodes(tiny):
+    tree = LabelTree.from_parents(np.arange(64) // 2, np.arange(32) // 2, np.arange(16) // 2)
+    levels = train(Rows.of(tiny.X), tiny.Y[:, np.arange(64) % tiny.Y.shape[1]], tree, LinearConfig(cost=1.0), SEARCH)
+    search = SearchConfig(beam=3, upper_beam=1.5)
+    head = LinearTree.pack(levels, tree, tiny.X.shape[1], search)
+    assert tree.sizes == (8, 16, 32, 64)
+    assert head.beams(None, 1).tolist() == [5, 5, 3, 3]
+    assert head.beams(2, 1).tolist() == [3, 3, 2, 2]
+    top = LinearTree.pack(levels[:2], tree, tiny.X.shape[1], search)
+    assert top.beams(None, 1).tolist() == [5, 5]
+
+
 def test_the_top_of_a_tree_has_no_leaf_post_processor(small):
     levels = trained(small)
     search = SearchConfig(post="sigmoid", leaf_post="identity")

@@ -302,8 +302,8 @@ def test_an_empty_folder_is_used(tmp_path):
         (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), "not one of ours"),
         (lambda path: damage(path, format="1"), "not one of ours"),
         (
-            lambda path: damage(path, format=5),
-            r"newer umpteen \(format 5, this version reads up to 4\); upgrade with pip",
+            lambda path: damage(path, format=store.FORMAT + 1),
+            rf"newer umpteen \(format {store.FORMAT + 1}, this version reads up to {store.FORMAT}\); upgrade with pip",
         ),
         (lambda path: damage(path, settings=[]), "'settings' is missing"),
         (

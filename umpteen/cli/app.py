@@ -273,7 +273,7 @@ def predict(
         float | None, typer.Option(help="Minimum probability of a label, instead of the model's threshold.")
     ] = None,
     as_json: AsJson = False,
-    beam: Annotated[int | None, typer.Option(help="Nodes kept per level of the tree.", min=1)] = None,
+    beam: Annotated[int | None, typer.Option(help="Nodes of the tree kept above the labels.", min=1)] = None,
     allowed: Annotated[Path | None, typer.Option(help="File of the labels to choose from, one a line.")] = None,
     whole_file: Annotated[
         bool, typer.Option("--whole-file", help="Take a file as one text, not a text per line.")

@@ -60,7 +60,7 @@ class TreeConfig(Checked):
         "random, given (a hierarchy you pass), none (one versus all), auto (none for up to 5,000 labels, else halving)",
         choices=("auto", "kmeans", "halving", "unbalanced", "random", "given", "none"),
     )
-    branching: int = option(64, "maximum number of children of an inner node", low=2, when=_RANKER)
+    branching: int = option(128, "maximum number of children of an inner node", low=2, when=_RANKER)
     leaf_size: int = option(
         96, "maximum number of labels under one parent; multiples of 16 train fastest", low=1, when=_RANKER
     )
@@ -124,8 +124,21 @@ class LinearConfig(Checked):
 class SearchConfig(Checked):
     """Beam search in the tree."""
 
-    beam: int = option(10, "nodes kept per level", low=1, when=_RANKER)
-    beams: tuple[int, ...] = option((), "nodes kept at each level from the top, instead of beam", low=1, when=_RANKER)
+    beam: int = option(10, "nodes kept at the level above the labels", low=1, when=_RANKER)
+    upper_beam: float = option(
+        2.0,
+        "nodes kept at the levels further up, as a multiple of beam: they take little time, and a node that is dropped "
+        "there loses many labels",
+        low=1.0,
+        when=_RANKER,
+    )
+    beams: tuple[int, ...] = option(
+        (),
+        "nodes kept at each level from the top, instead of beam and upper_beam; the last value is used for all further "
+        "levels",
+        low=1,
+        when=_RANKER,
+    )
     post: str = option(
         "l3-hinge",
         "function that turns a margin into a factor of the score",

@@ -84,6 +84,14 @@ def from_format_3(config: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
+def from_format_4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep as many nodes at every level, as these models did; later ones keep more at the levels further up."""
+    settings = config.get("settings")
+    if not isinstance(settings, dict) or not isinstance(search := settings.get("search"), dict):
+        return dict(config)
+    return {**config, "settings": {**settings, "search": {"upper_beam": 1.0, **search}}}
+
+
 def _value(name: str, value: Any) -> Any:
     """Return the present spelling of a value."""
     if name in _LISTS and isinstance(value, (int, float)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -283,9 +284,11 @@ class LinearTree:
         if given and beam is None:
             beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
         else:
-            beams = [beam or self.search.beam] * self.n_levels
-        wide = np.maximum(beams, self._narrowest(k))
-        return np.minimum(wide, self.tree.sizes[: self.n_levels]).astype(np.int64)
+            narrow = beam or self.search.beam
+            wide = math.ceil(narrow * self.search.upper_beam)
+            beams = [wide if level < self.tree.n_levels - 2 else narrow for level in range(self.n_levels)]
+        enough = np.maximum(beams, self._narrowest(k))
+        return np.minimum(enough, self.tree.sizes[: self.n_levels]).astype(np.int64)
 
     def reach(self, beam: int | None = None) -> int:
         """Return the smallest possible number of labels below the nodes that a beam keeps."""

@@ -223,7 +223,7 @@ class Model(Contract, Predictor):
         k
             How many labels; with fewer labels than that, rows end in −1.
         beam
-            Nodes kept per level, instead of ``search.beam``; wider is slower and more exact.
+            Nodes kept above the labels, instead of ``search.beam``; wider is slower and more exact.
         allowed
             The only labels that may be predicted, by name, key or column number.
         threads

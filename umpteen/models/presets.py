@@ -30,6 +30,7 @@ _XR_TRANSFORMER: dict[str, Any] = {
     "linear.max_iter": 100,
     "linear.cost": 1.0,
     "linear.negatives_beam": 5,
+    "search.upper_beam": 1.0,
     "features": "both",
     "embedding_weight": 1.0,
     "head_weight": 0.0,

@@ -13,7 +13,7 @@ from umpteen.models.base import Model
 
 
 class XRLinear(Model):
-    """One balanced tree with up to 64 children a node, squared hinge: fast, small, accurate."""
+    """One balanced tree with up to 128 children a node, squared hinge: fast, small, accurate."""
 
     recipe = "xr-linear"
     paper = "Yu, Zhong, Zhang, Chang, Dhillon: PECOS (JMLR 2022)"
@@ -31,6 +31,7 @@ class Parabel(Model):
         "tree.leaf_size": 100,
         "linear.cost": 1.0,
         "linear.negatives": "tfn",
+        "search.upper_beam": 1.0,
     }
 
 
@@ -46,6 +47,7 @@ class Bonsai(Model):
         "tree.leaf_size": 100,
         "linear.cost": 1.0,
         "linear.negatives": "tfn",
+        "search.upper_beam": 1.0,
     }
 
 
@@ -61,6 +63,7 @@ class PLT(Model):
         "linear.max_iter": 20,
         "linear.negatives": "tfn",
         "search.post": "sigmoid",
+        "search.upper_beam": 1.0,
     }
 
 

@@ -18,20 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from umpteen.config.upgrade import from_format_1, from_format_2, from_format_3
+from umpteen.config.upgrade import from_format_1, from_format_2, from_format_3, from_format_4
 from umpteen.errors import BadModelFile, nearest
 from umpteen.store.labels import parse_labels
 from umpteen.store.names import check_tree, open_inside, read_inside
 from umpteen.store.table import CONFIG, LABELS, check_files, holds_arrays, stored_names
 from umpteen.store.tensors import ARRAYS, Tensors, contents, damaged, decode, parse_json
 
-FORMAT = 4  # raise it when an older umpteen could misread a new folder, and add the step to UPGRADES
+FORMAT = 5  # raise it when an older umpteen could misread a new folder, and add the step to UPGRADES
 
 # UPGRADES[n] turns a config of format n into one of format n + 1.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: from_format_1,
     2: from_format_2,
     3: from_format_3,
+    4: from_format_4,
 }
 
 _MANY_READS = 20

@@ -36,9 +36,9 @@ def shape(n_labels: int, config: TreeConfig) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> shape(4_193, TreeConfig(branching=64, leaf_size=96))
+    >>> shape(4_193, TreeConfig(branching=128, leaf_size=96))
     (44,)
-    >>> shape(22_514, TreeConfig(branching=64, leaf_size=96))
+    >>> shape(22_514, TreeConfig(branching=128, leaf_size=96))
     (16, 15)
     """
     n_groups = math.ceil(n_labels / config.leaf_size)
