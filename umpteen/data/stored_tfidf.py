@@ -2,7 +2,8 @@
 
 kept           numbers of the texts
 counts-0-900   terms of a range of the texts with their counts, by shard
-names-0-900    strings of the terms that are kept, as far as they occur in a range
+named          strings of the terms that are kept, as far as they are known
+names-0-900    strings of further ones that occur in a range
 tfidf          what was learned
 rows-0-900     tf-idf rows of a range of the texts, which are joined to the stage rows
 """
@@ -38,7 +39,7 @@ from umpteen.store.mapped import resident_limit
 from umpteen.store.parts import Part, join_parts, make_parts, part_task
 from umpteen.store.tensors import Tensors
 
-ROWS, TFIDF, KEPT, TERMS = "rows", "tfidf", "kept", "terms"
+ROWS, TFIDF, KEPT, TERMS, NAMED = "rows", "tfidf", "kept", "terms", "named"
 
 _RANGE_BYTES = 24_000_000  # of the texts of one task, at most
 _LEAST_RANGE = 2_000_000
@@ -68,15 +69,26 @@ def name(
     checkpoint: Checkpoint, *, texts: dict[str, str], first: int, last: int, config: dict[str, Any], memory: int,
     threads: int,
 ) -> Tensors:  # fmt: skip
-    """Return the strings of the terms of a range of texts."""
+    """Return the strings of the terms that occur in a range of texts and are not known yet."""
     settings, keys = from_dict(TfidfConfig, config), checkpoint.load(TERMS)["keys"]
+    columns = np.delete(np.arange(len(keys)), checkpoint.load(NAMED)["columns"])
     with resident_limit(Memory(memory).maps):
         source = _texts(checkpoint, texts, first, last, settings)
-        found = name_range(source, Splitter.of(settings), keys, threads)
-    columns = np.array(sorted(found), np.int64)
-    strings = [found[column] for column in columns.tolist()]
+        found = name_range(source, Splitter.of(settings), keys[columns], threads)
+    return _packed_names({int(columns[i]): string for i, string in found.items()})
+
+
+def _packed_names(names: Mapping[int, bytes]) -> Tensors:
+    columns = np.array(sorted(names), np.int64)
+    strings = [names[column] for column in columns.tolist()]
     ends = np.cumsum([len(string) for string in strings], dtype=np.int64)
     return {"columns": columns, "ends": ends, "text": np.frombuffer(b"".join(strings), np.uint8)}
+
+
+def _unpacked_names(arrays: Tensors) -> dict[int, bytes]:
+    text, ends = arrays["text"].tobytes(), arrays["ends"].tolist()
+    strings = (text[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
+    return dict(zip(arrays["columns"].tolist(), strings, strict=True))
 
 
 @part_task
@@ -146,18 +158,26 @@ class StoredTfidf:
         return kept
 
     def _names(self, n_terms: int) -> list[bytes]:
-        """Return the strings of all terms; texts are read until all have been found."""
-        names: dict[int, bytes] = {}
-        waiting = self._ranges
-        n_at_once = max(2, 2 * self.engine.n_workers)
+        """Return the strings of all terms; texts are read until all have been found.
+
+        Most terms occur in the first texts. The others are looked for in four times as many ranges each time.
+        """
+        stages = self.checkpoint
+        if not stages.has(NAMED):
+            stages.save(NAMED, {**_packed_names({}), "upto": np.zeros(1, np.int64)})
+        known = stages.load(NAMED)
+        names, upto = _unpacked_names(known), int(known["upto"][0])
+        waiting = [part for part in self._ranges if part.arguments["last"] > upto]
+        n_at_once = 2 * self.engine.n_workers
         while len(names) < n_terms and waiting:
-            parts, waiting = self._make(name, "names", "name terms", waiting[:n_at_once]), waiting[n_at_once:]
+            parts = self._make(name, "names", "name terms", waiting[:n_at_once])
             for part in parts:
-                arrays = self.checkpoint.load(part)
-                text, ends = arrays["text"].tobytes(), arrays["ends"].tolist()
-                strings = (text[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
-                names.update(zip(arrays["columns"].tolist(), strings, strict=True))
-                self.checkpoint.drop(part)
+                names |= _unpacked_names(stages.load(part))
+            upto, waiting = waiting[: len(parts)][-1].arguments["last"], waiting[n_at_once:]
+            stages.save(NAMED, {**_packed_names(names), "upto": np.array([upto])})
+            for part in parts:
+                stages.drop(part)
+            n_at_once *= 4
         if len(names) < n_terms:
             raise BadInput("the texts changed while they were read; run the training again")
         return [names[column] for column in range(n_terms)]

@@ -44,8 +44,8 @@ from umpteen.tree import Columns, LabelTree, grow, lifted_columns, mask_columns,
 ROWS, TARGETS, MEMBERS, VECTORS = "rows", "targets", "members", "vectors"
 
 _PART_WORK = 3e8  # visits of features by one task: a few seconds
-_LEAST_WORK = 2e7  # visits below which a level is not divided further
-_PARTS_A_WORKER = 16  # into which a level is divided if its work is between these
+_LEAST_WORK = 1e7  # visits below which work is not divided further
+_PARTS_A_WORKER = 8  # into which work is divided if it is between these
 _KEPT = 3.0  # weights of a node for each row that has it, times the threshold, at most
 _WEIGHT_BYTES = 25  # of a trained weight until its part is written
 _ENTRY_BYTES = 8  # of an entry of a label vector
@@ -68,6 +68,11 @@ class Store:
     def of_task(self) -> Memory:
         """Memory of one task."""
         return self.memory.shared_by(self.engine.n_workers)
+
+    def part_work(self, work: np.ndarray) -> float:
+        """Return how much of some work one task should do."""
+        wanted = float(work.sum()) / (_PARTS_A_WORKER * self.engine.n_workers)
+        return max(min(_PART_WORK, wanted), _LEAST_WORK)
 
     def make(self, function: Any, parts: Sequence[Part], stage: str, progress: Progress, **common: Any) -> list[str]:
         """Run the tasks of parts that are missing."""
@@ -241,7 +246,7 @@ class StoredTree:
         members = _load_columns(stages, MEMBERS, len(self.rows))
         work = _sums_by_column(np.diff(self.rows.indptr), members)
         kept = np.minimum(work, keep or work)
-        cuts = cut((work, _PART_WORK), (kept * _ENTRY_BYTES, self.store.of_task.part))
+        cuts = cut((work, self.store.part_work(work)), (kept * _ENTRY_BYTES, self.store.of_task.part))
         names = self.store.make(
             sum_labels, _ranges(VECTORS, cuts, work), "label vectors", self.store.progress, keep=keep
         )
@@ -299,7 +304,7 @@ class StoredTree:
         targets, mask = self._targets(tree, number, linear.relevance), self._mask(tree, number, levels, linear)
         config = config_of(number, tree, linear)
         problem = Problem(self.rows, targets, mask, tree.starts[number], config, self.seed)
-        parts = _ranges(f"{stage}-part", *_node_cuts(problem, self.store.of_task, self.store.engine.n_workers))
+        parts = _ranges(f"{stage}-part", *_node_cuts(problem, self.store))
         names = self.store.make(
             train_nodes, parts, level_name(number, tree), self.store.progress,
             tree=self.name, level=number, config=to_dict(config), seed=self.seed,
@@ -407,24 +412,30 @@ def _ranges(name: str, cuts: np.ndarray, work: np.ndarray) -> list[Part]:
     ]
 
 
-def _node_cuts(problem: Problem, memory: Memory, n_workers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divide the nodes of a level into ranges that begin with a parent or a group of its children.
+def _node_cuts(problem: Problem, store: Store) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the nodes of a level into ranges; return the first node of each, and the end, with the work of each.
 
-    Return the first node of each range, and the end, with the work of each range.
+    Children of one parent are trained on the same rows, which are gathered once for each range that has any of them. So
+    they are in one range, unless that would be too much work or memory.
     """
-    firsts, work, n_weights = [], [], []
+    parents = []
     per_row = min(len(problem.rows.indices) / max(len(problem.rows), 1), _KEPT / max(problem.config.threshold, 1e-9))
     per_row += problem.rows.n_dense
     targets = problem.targets.indptr
     for first, last, _, n, visited in chunks_of(problem):
-        groups = range(first, last, LANES)
-        firsts += groups
-        work += [visited + n] * len(groups)
-        n_weights += [(targets[min(low + LANES, last)] - targets[low]) * per_row for low in groups]
-    total = float(np.sum(work))
-    most = max(min(_PART_WORK, total / (_PARTS_A_WORKER * n_workers)), _LEAST_WORK)
-    cuts = cut((np.array(work), most), (np.array(n_weights) * _WEIGHT_BYTES, memory.part))
-    nodes = np.array([*firsts, problem.ends[1]])[cuts]
+        groups = np.arange(first, last, LANES)
+        kept = (targets[np.minimum(groups + LANES, last)] - targets[groups]) * per_row * _WEIGHT_BYTES
+        parents.append((groups, np.full(len(groups), visited + n, np.float64), kept))
+    most, memory = store.part_work(np.array([work.sum() for _, work, _ in parents])), store.of_task.part
+    units = [
+        (groups[:1], work.sum(keepdims=True), kept.sum(keepdims=True))
+        if work.sum() <= most and kept.sum() <= memory
+        else (groups, work, kept)
+        for groups, work, kept in parents
+    ]
+    firsts, work, kept = (np.concatenate(arrays) for arrays in zip(*units, strict=True))
+    cuts = cut((work, most), (kept, memory))
+    nodes = np.append(firsts, problem.ends[1])[cuts]
     nodes[0] = 0
     return nodes, np.diff(np.concatenate([[0.0], np.cumsum(work)])[cuts])
 

@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -26,7 +26,7 @@ import numpy as np
 
 from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.atomic import explained, locked, replace
+from umpteen.store.atomic import Buffer, atomic_write, explained, locked, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
 from umpteen.store.made import MANY_TRIES, make_folder, remove_made
 from umpteen.store.names import is_plain, open_inside, remove_inside
@@ -34,11 +34,14 @@ from umpteen.store.tensors import (
     ARRAYS,
     Allocate,
     Layout,
+    Pieces,
     Tensors,
     allocate,
     allocate_in,
     contents,
     decode,
+    encode,
+    encode_pieces,
     raw_bytes,
     save_tensors,
 )
@@ -108,6 +111,13 @@ class Checkpoint:
 
     def save(self, stage: str, arrays: dict[str, np.ndarray]) -> None:
         """Save a stage atomically, and remove temporary files of a run that was killed."""
+        self._save(stage, encode(arrays, {"key": self.key}))
+
+    def save_pieces(self, stage: str, pieces: Mapping[str, Pieces]) -> None:
+        """Save a stage whose arrays are never in memory as a whole, as :meth:`save` does."""
+        self._save(stage, encode_pieces(pieces, {"key": self.key}))
+
+    def _save(self, stage: str, content: Iterable[Buffer]) -> None:
         name, temporary = self._file(stage), temporary_for("", self._token)
         path, journal = self.folder / name, self._journal
         with explained(path), self._made():
@@ -115,7 +125,7 @@ class Checkpoint:
                 raise BadInput(f"'{path}' is in the way and was not written by this training; move it elsewhere")
             journal.sweep()
             journal.add([temporary, name])
-            save_tensors(path, arrays, {"key": self.key}, self.folder / temporary)
+            atomic_write(path, content, self.folder / temporary)
 
     @contextmanager
     def writing(self, stage: str) -> Iterator[Allocate]:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from umpteen.errors import BadInput, BadModelFile
@@ -66,8 +67,12 @@ class Journal:
 
     def sweep(self) -> None:
         """Remove the temporary files in the journal; the folder must be locked."""
-        for name in self.names():
-            if is_temporary(name):
+        names = [name for name in self.names() if is_temporary(name)]
+        if not names:
+            return
+        present = set(os.listdir(self.folder))  # most have been renamed, and each removal takes several system calls
+        for name in names:
+            if "/" in name or name in present:
                 remove_inside(self.folder, name)
 
     def _content(self) -> bytes:
@@ -101,6 +106,7 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name[name.rfind("/") + 1 :]) is not None
 
 
+@lru_cache(maxsize=1 << 14)  # the same lines are read again and again
 def _parse(line: bytes) -> str:
     """Return the name in a line; '' if it is truncated."""
     try:

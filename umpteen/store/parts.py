@@ -15,7 +15,7 @@ import numpy as np
 
 from umpteen.engine import Engine, Progress, Task, name_of, silent, task
 from umpteen.store.checkpoint import Checkpoint
-from umpteen.store.tensors import Tensors
+from umpteen.store.tensors import Pieces, Tensors
 
 _COPIED_AT_ONCE = 1 << 22  # entries
 
@@ -85,36 +85,36 @@ def join_parts(
     Arrays in ``pointers`` begin with 0 in every part; they are shifted and joined to one array of pointers. Arrays are
     copied in blocks, so no array is ever in memory as a whole.
     """
-    others = extra or {}
     if not checkpoint.has(stage):
         arrays = [checkpoint.load(part) for part in parts]
-        with checkpoint.writing(stage) as allocate:
-            layout = _joined_layout(arrays, pointers)
-            joined = allocate(layout | {name: (array.dtype, array.shape) for name, array in others.items()})
-            for name, out in joined.items():
-                pieces = [others[name]] if name in others else [part[name] for part in arrays]
-                _join(pieces, out, is_pointer=name in pointers)
+        joined = {name: _joined([part[name] for part in arrays], name in pointers) for name in arrays[0]}
+        others = {name: Pieces(array.dtype, array.shape, [array]) for name, array in (extra or {}).items()}
+        checkpoint.save_pieces(stage, joined | others)
     for part in parts:
         checkpoint.drop(part)
 
 
-def _joined_layout(arrays: Sequence[Tensors], pointers: Sequence[str]) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    layout = {}
-    for name, first in arrays[0].items():
-        kind = max((part[name].dtype for part in arrays), key=lambda dtype: dtype.itemsize)
-        extra = len(arrays) - 1 if name in pointers else 0
-        layout[name] = (kind, (sum(len(part[name]) for part in arrays) - extra, *first.shape[1:]))
-    return layout
+def _joined(parts: Sequence[np.ndarray], is_pointer: bool) -> Pieces:
+    """Return the array that consists of parts, in the widest of their types."""
+    kind = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
+    length = sum(len(part) for part in parts) - (len(parts) - 1 if is_pointer else 0)
+    return Pieces(kind, (length, *parts[0].shape[1:]), _shifted(parts) if is_pointer else _in_blocks(parts))
 
 
-def _join(parts: Sequence[np.ndarray], out: np.ndarray, *, is_pointer: bool) -> None:
-    at, shift = 0, 0
+def _in_blocks(parts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     for part in parts:
         for first, last in blocks(len(part), _COPIED_AT_ONCE):
-            out[at + first : at + last] = part[first:last] + part.dtype.type(shift) if is_pointer else part[first:last]
-        at += len(part)
-        if is_pointer:
-            at, shift = at - 1, int(out[at - 1])
+            yield part[first:last]
+
+
+def _shifted(parts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield pointers that begin where those before end; the first of a part is the last of the part before."""
+    shift = 0
+    yield parts[0][:1]
+    for part in parts:
+        for block in _in_blocks([part[1:]]):
+            yield block + part.dtype.type(shift)
+        shift += int(part[-1])
 
 
 def blocks(n: int, size: int) -> Iterator[tuple[int, int]]:

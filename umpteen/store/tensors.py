@@ -3,10 +3,12 @@
 The reader checks the whole header. It maps the file, while the numpy reader of the safetensors package copies it.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,6 +37,14 @@ Layout = Mapping[str, tuple[type, tuple[int, ...]]]  # type and shape of arrays,
 Allocate = Callable[[Layout], Tensors]  # makes arrays to be filled, in memory or in a file
 
 
+class Pieces(NamedTuple):
+    """An array that is written piece by piece; the pieces must have its length together."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    arrays: Iterable[np.ndarray]
+
+
 class _Place(NamedTuple):
     """Type, shape and position of an array; offsets are relative to the end of the header."""
 
@@ -50,6 +60,16 @@ def encode(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None
     arrays = {name: _writable(name, array) for name, array in tensors.items()}
     order, text, _ = _describe({name: (array.dtype, array.shape) for name, array in arrays.items()}, metadata)
     return [len(text).to_bytes(8, "little"), text, *(raw_bytes(arrays[name]) for name in order)]
+
+
+def encode_pieces(pieces: Mapping[str, Pieces], metadata: Mapping[str, str] | None = None) -> Iterator[Buffer]:
+    """Yield the bytes of a safetensors file whose arrays are made piece by piece, in the order of the file."""
+    order, text, _ = _describe({name: (array.dtype, array.shape) for name, array in pieces.items()}, metadata)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        kind = pieces[name].dtype
+        for piece in pieces[name].arrays:
+            yield raw_bytes(piece.astype(kind, copy=False))
 
 
 def in_memory(layout: Layout) -> Tensors:
