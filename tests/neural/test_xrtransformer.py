@@ -17,6 +17,7 @@ from umpteen import XRLinear, XRTransformer
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput, MissingExtra
 from umpteen.neural.encoder import Encoder
+from umpteen.store import Checkpoint
 
 from .conftest import make_corpus
 
@@ -62,6 +63,27 @@ def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, unseen: Any, tm
     again.save(tmp_path / "copy")
     copy = umpteen.load(tmp_path / "copy").topk(unseen[0], 5)
     np.testing.assert_array_equal(copy.labels, model.topk(unseen[0], 5).labels)
+
+
+@pytest.mark.parametrize("recipe", ["xr-transformer", "cascadexml-dismec"])
+def test_with_bounded_memory_embeddings_are_in_files(
+    make: Any, corpus: Any, unseen: Any, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    settings = make(features="both").get_params(deep=False)
+    if recipe != "xr-transformer":
+        settings = {"encoder": settings["encoder"], "training": {"epochs": (2.0,)}, "tree": TREE, "threads": 1}
+    given = {name: value for name, value in settings.items() if value}
+    expected, found = (umpteen.models.create(recipe, given) for _ in range(2))
+    made: list[str] = []
+    scratch = Checkpoint.scratch
+    monkeypatch.setattr(Checkpoint, "scratch", lambda self, layout: made.extend(layout) or scratch(self, layout))
+    found.fit(corpus[0], corpus[1], memory="2GB")
+    assert "dense" in made
+    assert any(name.startswith("embeddings" if recipe == "xr-transformer" else "level-") for name in made)
+    expected.fit(corpus[0], corpus[1])
+    before, after = expected.topk(unseen[0], 5), found.topk(unseen[0], 5)
+    np.testing.assert_array_equal(after.labels, before.labels)
+    np.testing.assert_array_equal(after.scores, before.scores)
 
 
 def test_zeros_in_an_embedding_are_numbers_like_others(

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from umpteen.data.sparse import pointers, triplet
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
+from umpteen.store.tensors import Allocate, in_memory
 
 _NO_DENSE = np.zeros((1, 0), np.float32)
 
@@ -43,15 +44,18 @@ class Rows:
         return cls(*triplet(X), X.shape[1], block)
 
     @classmethod
-    def mixed(cls, X: sp.csr_matrix, dense: np.ndarray, weight: float) -> Rows:
+    def mixed(cls, X: sp.csr_matrix, dense: np.ndarray, weight: float, allocate: Allocate = in_memory) -> Rows:
         """Combine sparse and dense rows of unit length; dense rows become ``weight`` times as long as sparse rows.
 
-        The longer block has unit length: longer rows would have the effect of a larger cost.
+        The longer block has unit length: longer rows would have the effect of a larger cost. ``allocate`` makes the
+        dense block.
         """
         scale = np.float32(max(weight, 1.0))
         if scale > 1:
             X = sp.csr_matrix((X.data / scale, X.indices, X.indptr), shape=X.shape)
-        return cls.of(X, dense * (np.float32(weight) / scale))
+        scaled = allocate({"dense": (np.float32, dense.shape)})["dense"]
+        np.multiply(dense, np.float32(weight) / scale, out=scaled)
+        return cls.of(X, scaled)
 
     @classmethod
     def single(cls, indices: np.ndarray, values: np.ndarray, n_features: int) -> Rows:

@@ -49,6 +49,7 @@ from umpteen.models.explain import (
 from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
 from umpteen.models.ranker import (
     Training,
+    allocator,
     clustered,
     kept_tree,
     label_vectors,
@@ -125,13 +126,14 @@ class NetModel(EncodedModel):
             network = self._network(
                 config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
             )
-            E = network.vectors_by_all(tokens, progress=progress) if config.ranker else None
+            allocate = allocator(checkpoint)
+            E = network.vectors_by_all(tokens, progress=progress, allocate=allocate) if config.ranker else None
             if not present().is_main:
                 return None
             neural = Neural(source, net=SavedNet(config, source, network.tree, network.arrays(), network))
             if E is None:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
-            rows = Rows.mixed(features, E, config.embedding_weight)
+            rows = Rows.mixed(features, E, config.embedding_weight, allocate)
             if config.head_weight is None and not config.fusion:
                 config = replace(config, fusion=self._fusion(network, tokens, rows, matrix, config, tree, by_name))
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()

@@ -25,6 +25,7 @@ from umpteen.engine.tasks import SharesFiles
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, both, build, network_levels, pifa, pifa_dense, shape
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
@@ -184,6 +185,11 @@ def begin_run(
     if isinstance(engine, SharesFiles):
         engine.check_storage(run.folder)
     return run
+
+
+def allocator(run: Run | None) -> Allocate:
+    """Return what makes large arrays of a training: in memory, or in files that end with the process."""
+    return in_memory if run is None or not run.in_files else run.part(TEXTS, "").scratch
 
 
 def end_tasks(run: Run | None, engine: str | Engine | None) -> None:

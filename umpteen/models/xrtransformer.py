@@ -42,9 +42,10 @@ from umpteen.models.explain import (
     explain_trees,
 )  # fmt: skip
 from umpteen.models.folder import Neural, Parts, SavedEncoder, encoders, head_post
-from umpteen.models.ranker import Training, clustered, kept_tree
+from umpteen.models.ranker import Training, allocator, clustered, kept_tree
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, check_given, pifa, resolutions
 from umpteen.tree.trace import Kept
 
@@ -126,6 +127,7 @@ class XRTransformer(EncodedModel):
             config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
+            run.allocate = allocator(checkpoint)
             config = config.with_features(matrix.shape[1])
             ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
             is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
@@ -361,7 +363,7 @@ class _Ranking:
 
     def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
         if some is None:
-            return _ranker_rows(self.features, E, self.config)
+            return _ranker_rows(self.features, E, self.config, self.run.allocate)
         return _ranker_rows(self.features[some], None if E is None else E[some], self.config)
 
     def _fusion(
@@ -387,13 +389,15 @@ def _has_own_processor(encoder: Any) -> bool:
     return encoder.device.type != "cpu"
 
 
-def _ranker_rows(words: sp.csr_matrix | None, E: np.ndarray | None, config: NeuralConfig) -> Rows:
+def _ranker_rows(
+    words: sp.csr_matrix | None, E: np.ndarray | None, config: NeuralConfig, allocate: Allocate = in_memory
+) -> Rows:
     """Return what the ranker sees of texts."""
     if config.features == "encoder":
         return Rows.of(sp.csr_matrix(E))
     if config.features == "tfidf":
         return Rows.of(words)
-    return Rows.mixed(words, E, config.embedding_weight)
+    return Rows.mixed(words, E, config.embedding_weight, allocate)
 
 
 def _head_scorer(head: DenseHead, E: np.ndarray, wanted: np.ndarray | None) -> fusion.Scorer:

@@ -34,6 +34,7 @@ from umpteen.neural.encoder_files import check_files, saved_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.neural.windows import join_windows, split_windows
+from umpteen.store.tensors import Allocate, in_memory
 
 # Whatever is loaded runs no code of its own and comes from its folder alone.
 _PLAIN: Mapping[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -187,10 +188,12 @@ class Encoder:
             states[layer] = torch.from_numpy(state).to(ids.device)
         return states
 
-    def embed(self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings") -> np.ndarray:
-        """Return the embeddings (texts, dim), float32, each of length one."""
+    def embed(
+        self, tokens: Tokens, *, progress: Progress = silent, stage: str = "embeddings", allocate: Allocate = in_memory
+    ) -> np.ndarray:
+        """Return the embeddings (texts, dim), float32, each of length one, in an array that ``allocate`` makes."""
         flat = self.flat(tokens)
-        out = np.zeros((len(tokens), self.dim), np.float32)
+        out = allocate({"embeddings": (np.float32, (len(tokens), self.dim))})["embeddings"]
         budget, done = self.budget, 0
         progress(stage, 0, len(tokens))
         with self._predicting(), torch.inference_mode(), self.autocast(), explained_memory():

@@ -26,11 +26,14 @@ from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, pre
 from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
+from umpteen.store.parts import blocks
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree
 
 _SILENT = -1e4  # margin of a label that no text has; half precision holds it
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be stored
 _MEASURED = 20_000  # texts of which the covariance is measured
+_SCALED_AT_ONCE = 65_536  # vectors
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _GATHERED_AT_ONCE = 65_536  # texts whose vectors all ranks have at a time, for first weights
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
@@ -202,10 +205,12 @@ class Network:
                 )
                 yield some, (torch.from_numpy(part).to(self.encoder.device) for part in reads)
 
-    def _read_in_shares(self, tokens: Tokens, levels: Sequence[int], progress: Progress = silent) -> list[np.ndarray]:
+    def _read_in_shares(
+        self, tokens: Tokens, levels: Sequence[int], progress: Progress = silent, allocate: Allocate = in_memory
+    ) -> list[np.ndarray]:
         """Return what some levels read of all texts; several ranks read some of the texts each, and have all."""
         if not ranks().are_many:
-            return self._read(tokens, levels, progress)
+            return self._read(tokens, levels, progress, allocate)
         widths = [self.module.reader.widths[level] for level in levels]
 
         def read(own: np.ndarray) -> np.ndarray:
@@ -266,10 +271,13 @@ class Network:
         """Return what each level reads of each text (texts, d), pooled where it reads every token."""
         return self._read(tokens, self._levels, progress)
 
-    def _read(self, tokens: Tokens, levels: Sequence[int], progress: Progress) -> list[np.ndarray]:
+    def _read(
+        self, tokens: Tokens, levels: Sequence[int], progress: Progress, allocate: Allocate = in_memory
+    ) -> list[np.ndarray]:
         """Return what some levels read."""
         widths = self.module.reader.widths
-        out = {level: np.empty((len(tokens), widths[level]), np.float32) for level in levels}
+        arrays = allocate({f"level-{level}": (np.float32, (len(tokens), widths[level])) for level in levels})
+        out = {level: arrays[f"level-{level}"] for level in levels}
         for rows, reads in _told(self._batches(tokens), "embeddings", len(tokens), progress):
             with self._predicting():
                 for level, e in self._of_levels(reads, levels):
@@ -280,9 +288,14 @@ class Network:
         """Return what the last level reads of each text (texts, d), scaled to length one."""
         return self.scaled(self._read(tokens, self._levels[-1:], progress))
 
-    def vectors_by_all(self, tokens: Tokens, *, progress: Progress = silent) -> np.ndarray:
-        """Return the same where all ranks ask: each reads some of the texts."""
-        return self.scaled(self._read_in_shares(tokens, self._levels[-1:], progress))
+    def vectors_by_all(
+        self, tokens: Tokens, *, progress: Progress = silent, allocate: Allocate = in_memory
+    ) -> np.ndarray:
+        """Return the same where all ranks ask: each reads some of the texts. ``allocate`` makes the array."""
+        vectors = self._read_in_shares(tokens, self._levels[-1:], progress, allocate)[-1]
+        for first, last in blocks(len(vectors), _SCALED_AT_ONCE):
+            vectors[first:last] = self.scaled([vectors[first:last]])
+        return vectors
 
     def scaled(self, read: list[np.ndarray]) -> np.ndarray:
         """Scale what the last level has read to length one."""

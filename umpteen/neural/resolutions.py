@@ -28,6 +28,7 @@ from umpteen.neural.levels import DenseLevel, FullLevel, Level
 from umpteen.neural.sharding import Shards
 from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
 from umpteen.store import Checkpoint, format_records, parse_records
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, relevance
 
 
@@ -59,7 +60,7 @@ class Classifiers(NamedTuple):
 class Finetuning:
     """One fine-tuning run: ``train`` changes the encoder in place.
 
-    ``tree`` is the preliminary tree: its levels are the resolutions.
+    ``tree`` is the preliminary tree: its levels are the resolutions. ``allocate`` makes the array of all embeddings.
     """
 
     encoder: Encoder
@@ -70,6 +71,7 @@ class Finetuning:
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
     record: Callback = ignore
+    allocate: Allocate = in_memory
     report: list[Resolution] = field(default_factory=list)
     last: Level | None = None
 
@@ -94,15 +96,15 @@ class Finetuning:
 
     def embeddings(self) -> np.ndarray:
         """Return the present embeddings of all texts; all ranks embed some and have all."""
-        return self._embedded(self.tokens, self.progress)
+        return self._embedded(self.tokens, self.progress, self.allocate)
 
     def embeddings_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the present embeddings of the texts with these numbers, which this process embeds alone."""
         return self.encoder.embed(self.tokens.take(rows), progress=self.progress)
 
-    def _embedded(self, tokens: Tokens, progress: Progress = silent) -> np.ndarray:
+    def _embedded(self, tokens: Tokens, progress: Progress = silent, allocate: Allocate = in_memory) -> np.ndarray:
         if not ranks().are_many:
-            return self.encoder.embed(tokens, progress=progress)
+            return self.encoder.embed(tokens, progress=progress, allocate=allocate)
         return ranks().in_shares(len(tokens), lambda own: self.encoder.embed(tokens.take(own), progress=progress))
 
     def label_classifiers(self) -> Classifiers | None:
