@@ -223,13 +223,18 @@ def test_errors_of_tasks_keep_their_kind_and_message(engine):
 
 
 def test_ctrl_c_ends_the_tasks(engine, tmp_path):
+    is_over = threading.Event()
+
     def interrupt() -> None:
         wait_for(tmp_path / "pid")
-        os.kill(os.getpid(), signal.SIGINT)
+        while not is_over.is_set():  # an exception is lost if it is raised while an object is finalized
+            os.kill(os.getpid(), signal.SIGINT)
+            is_over.wait(15.0)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         engine.run([Task(HANG, {"path": str(tmp_path / "pid")})])
+    is_over.set()
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 

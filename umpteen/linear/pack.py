@@ -130,39 +130,33 @@ def _by_runs(
     ptr: np.ndarray, nodes: np.ndarray, codes: np.ndarray, tree: LabelTree, number: int, allocate: Allocate
 ) -> Packed:
     """Return sorted weights in the layout of their level."""
-    starts, n = tree.starts[number], len(nodes)
-    is_whole = len(starts) == 2 or starts[-1] <= WHOLE_BELOW
-    run_ptr = np.empty(0 if is_whole else len(ptr), np.int64)
-    of_nodes = _kind_for(int(starts[-1]) - 1) if is_whole else _kind_for(tree.most_children[number] - 1)
-    of_chunks, empty = _kind_for(0 if is_whole else len(starts) - 2), np.empty(0, of_nodes)
-    runs = (tree.parents[number], starts, run_ptr)
-    n_runs = 0 if is_whole else lazy.layout.split_runs(ptr, nodes, *runs, np.empty(0, of_chunks), empty, empty)
-    of_lasts = np.uint8 if is_whole else of_nodes
-    arrays = allocate({
-        "ptr": (np.int64, ptr.shape), "local": (of_nodes, (n,)), "codes": (codes.dtype, (n,)),
-        "run_ptr": (np.int64, run_ptr.shape), "run_chunk": (of_chunks, (n_runs,)), "run_last": (of_lasts, (n_runs,)),
-    })  # fmt: skip
-    arrays["ptr"][:], arrays["codes"][:] = ptr, codes
-    if is_whole:
-        arrays["local"][:] = nodes
-    elif n_runs:
-        found = (arrays["run_chunk"], arrays["run_last"], arrays["local"])
-        lazy.layout.split_runs(ptr, nodes, *runs, *found)
-    arrays["run_ptr"][:] = run_ptr
-    return Packed(**{name: arrays[name] for name in Packed._fields})
+    starts = tree.starts[number]
+    if len(starts) == 2 or starts[-1] <= WHOLE_BELOW:
+        local = allocate({"local": (_kind_for(int(starts[-1]) - 1), nodes.shape)})["local"]
+        local[:] = nodes
+        runs = (np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8))
+    else:
+        *runs, local = _split_runs(ptr, nodes, tree, number, allocate)
+    kept = allocate({"ptr": (np.int64, ptr.shape), "codes": (codes.dtype, codes.shape)})
+    kept["ptr"][:], kept["codes"][:] = ptr, codes
+    return Packed(kept["ptr"], local, kept["codes"], *runs)
 
 
 def _split_runs(
-    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int
+    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int, allocate: Allocate = in_memory
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Split the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
     starts, parents, run_ptr = tree.starts[number], tree.parents[number], np.empty(len(ptr), np.int64)
-    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(int(np.diff(starts).max(initial=1)) - 1)
-    found = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
-    if n_runs := lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found):
-        found = (np.empty(n_runs, of_chunks), np.empty(n_runs, of_children), np.empty(len(nodes), of_children))
-        lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *found)
-    return run_ptr, *found
+    of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(tree.most_children[number] - 1)
+    nothing = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
+    n_runs = lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *nothing)
+    lengths = {"run_chunk": n_runs, "run_last": n_runs, "local": len(nodes)}
+    kinds = {"run_chunk": of_chunks, "run_last": of_children, "local": of_children}
+    found = allocate({name: (kinds[name], (n,)) for name, n in lengths.items()})
+    runs = (found["run_chunk"], found["run_last"], found["local"])
+    if n_runs:
+        lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *runs)
+    return run_ptr, *runs
 
 
 @dataclass(frozen=True)

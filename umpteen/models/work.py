@@ -39,7 +39,7 @@ class Stage(NamedTuple):
         return self.amount * self.rate / share
 
 
-class Memory(NamedTuple):
+class MemoryParts(NamedTuple):
     """Bytes of each part; clustering comes before training, all others are held at the same time."""
 
     tfidf: float = 0.0
@@ -60,7 +60,7 @@ class Work(NamedTuple):
 
     data: DataSize
     stages: tuple[Stage, ...]
-    memory: Memory
+    memory: MemoryParts
     model_bytes: float
     n_weights: float = 0.0  # of linear classifiers
     n_entries: float = 0.0  # of label vectors
@@ -77,7 +77,7 @@ class Work(NamedTuple):
             if not (has_ranker(config) or config.network.reads == "features" or uses_words(config, data.n_labels)):
                 data = data._replace(n_features=0, n_nonzeros=0)
         stages = [Stage("tf-idf", data.n_characters, "characters", rates.character)] if data.n_characters else []
-        work = cls(data, tuple(stages), Memory(data.tfidf_bytes), _TERM_BYTES * data.n_features * bool(stages))
+        work = cls(data, tuple(stages), MemoryParts(data.tfidf_bytes), _TERM_BYTES * data.n_features * bool(stages))
         work = _with_trees(work, config, network, rates)
         return work if network is None else _with_network(work, network, rates)
 
