@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,6 +230,11 @@ def slope_table(rows: Sequence[Row]) -> str:
     return report.table(("growth with", "at", *(figure.title.partition(",")[0] for figure in FIGURES)), lines)
 
 
+_DECADES = (10_000, 100_000, 1_000_000)
+_SAME_ROWS = tuple((f"{short(n)} rows", lambda n_labels, n=n: n) for n in (200_000, 600_000, 2_000_000))
+_PER_LABEL = ("2 rows per label", lambda n_labels: 2 * n_labels)
+
+
 class Bar(NamedTuple):
     """What is required of a figure: at most, or at least, a value."""
 
@@ -249,7 +254,7 @@ class Bar(NamedTuple):
 def bars(rows: Sequence[Row]) -> list[list[str]]:
     """Compare what is required with what was measured; a run that is not there has no bars."""
     by_size = {(row["n_labels"], row["n_rows"]): row for row in rows}
-    small, same = by_size.get((10_000, 20_000)), by_size.get((100_000, 200_000))
+    same = by_size.get((100_000, 200_000))
     million, ten = by_size.get((1_000_000, 2_000_000)), by_size.get((10_000_000, 2_000_000))
     found: list[Bar] = []
     if million:
@@ -264,9 +269,7 @@ def bars(rows: Sequence[Row]) -> list[list[str]]:
             Bar("the same, both with beam 50", wide["P@1"] - other["P@1"], least=-1),
             Bar("1M labels with beam 50: texts/s on 2 cores", wide["docs_per_s"], least=5_000, form="{:,.0f}"),
         ]
-    if million and small:
-        growth = math.log(1_000_000) / math.log(10_000)
-        found += [Bar("p50 of 1M labels / of 10K labels (log L)", million["p50_ms"] / small["p50_ms"], most=growth)]
+    found += [bar for title, per_label in (*_SAME_ROWS, _PER_LABEL) for bar in _latency_bars(by_size, title, per_label)]
     if ten:
         found += [
             Bar("10M labels, 2M rows: peak memory, GB", ten["peak_mb"] / 1e3, most=20),
@@ -274,6 +277,16 @@ def bars(rows: Sequence[Row]) -> list[list[str]]:
             Bar("10M labels: opens in s", ten["open_s"], most=2),
         ]
     return [bar.line() for bar in found]
+
+
+def _latency_bars(by_size: dict[tuple[int, int], Row], title: str, n_rows: Callable[[int], int]) -> list[Bar]:
+    """Compare the growth of p50 with that of log L, which grows by as much for each tenfold number of labels."""
+    runs = [by_size.get((n_labels, n_rows(n_labels))) for n_labels in _DECADES]
+    if any(run is None for run in runs):
+        return []
+    small, middle, large = (1e3 * run["p50_ms"] for run in runs if run is not None)
+    what = f"p50 at {title}, µs: from 100K to 1M labels, against 10K to 100K"
+    return [Bar(what, large - middle, most=round(middle - small, 1), form="{:.1f}")]
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -163,6 +163,17 @@ def test_bars_compare_with_what_is_required() -> None:
     assert verdicts["10M labels: model, GB"] == "fail"
 
 
+def test_latency_may_grow_by_as_much_for_every_tenfold_number_of_labels() -> None:
+    def verdict(*p50: float) -> str:
+        rows = [run_of(n, 600_000, p50_ms=ms) for n, ms in zip((10_000, 100_000, 1_000_000), p50, strict=True)]
+        ((what, *_, found),) = scale_page.bars(rows)
+        assert what.startswith("p50 at 600K rows")
+        return found
+
+    assert verdict(0.020, 0.050, 0.080) == "pass"
+    assert verdict(0.020, 0.050, 0.081) == "fail"
+
+
 def test_sizes_in_words() -> None:
     assert [scale.count(text) for text in ("10M", "600k", "2_000", "1.5M")] == [10_000_000, 600_000, 2_000, 1_500_000]
     assert [scale_page.short(n) for n in (10_000_000, 600_000, 1_500_000)] == ["10M", "600K", "1.5M"]
