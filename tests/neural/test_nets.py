@@ -462,8 +462,8 @@ def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
 OTHER_VALUES = {
     "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0, "features": "encoder",
     "fusion": (1.0, 2.0, 3.0), "training.full_head_learning_rate": 9.0,
-    "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.beams": (1,), "search.post": "identity",
-    "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
+    "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.upper_beam": 3.0, "search.beams": (1,),
+    "search.post": "identity", "search.leaf_post": "identity", "tfidf": {"ngram_max": 3}, "tree": {"kind": "kmeans"}, "tree.branching": 2,
     "tree.leaf_size": 3, "tree.depth": 2, "network.levels": (2,), "network.depth": 2, "network.branching": 2,
     "network.few_labels": 2, "network.labels_per_cluster": 3, "network.max_nodes": 3, "network.bottleneck": 3,
     "network.sparse_update_from": 1, "network.beam": (1,), "network.score": "level", "network.pooling": "cls",
@@ -493,7 +493,8 @@ def test_a_ranker_uses_what_belongs_to_it() -> None:
     ranked, plain = set(create("cascadexml-dismec").config.unused), set(create("cascadexml").config.unused)
     assert plain - ranked == {
         "trees", "ensemble", "normalize", "linear", "embedding_weight", "head_weight", "tree.branching",
-        "tree.leaf_size", "tree.depth", "search.beam", "search.beams", "search.post", "search.leaf_post",
+        "tree.leaf_size", "tree.depth", "search.beam", "search.upper_beam", "search.beams", "search.post",
+        "search.leaf_post",
     }  # fmt: skip
     assert not ranked - plain
 
