@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.plan import THREADS
 from umpteen.data.size import DataSize
+from umpteen.engine import Memory
 from umpteen.models import create
 from umpteen.models.plan import Plan
 
@@ -138,6 +139,7 @@ def plan_table(rows: Sequence[Row]) -> str:
     head = (
         "labels",
         "rows",
+        "",
         "training s",
         "measured",
         "ratio",
@@ -150,10 +152,9 @@ def plan_table(rows: Sequence[Row]) -> str:
     )
     lines = []
     for row in rows:
-        if row["name"] != IN_MEMORY:
-            continue
         config = create(row["recipe"], row["settings"]).config
-        needs = Plan.of(planned_size(row), config, cores=THREADS).needs[0]
+        memory = Memory.of(row["fit"].get("memory")).total or None
+        needs = Plan.of(planned_size(row), config, cores=THREADS, memory=memory).needs[-1]
         pairs = (
             (needs.seconds, row["fit_s"], 1),
             (needs.ram_bytes / 1e9, row["peak_mb"] / 1e3, 2),
@@ -168,7 +169,7 @@ def plan_table(rows: Sequence[Row]) -> str:
                 f"{predicted / measured:.2f}",
             )
         ]
-        lines.append([*_size(row), *figures])
+        lines.append([*_size(row), row["name"], *figures])
     return report.table(head, lines)
 
 

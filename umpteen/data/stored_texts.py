@@ -12,6 +12,7 @@ from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import BLOCK_CHARS, BLOCK_TEXTS, CASE_EXCEPTIONS, Block, as_bytes, as_text
 from umpteen.store import Checkpoint
 from umpteen.store.parts import blocks, join_parts
+from umpteen.store.tensors import Pieces
 
 TEXTS = "texts"  # name of the stage
 
@@ -46,7 +47,14 @@ class StoredTexts(Sequence[str]):
     @classmethod
     def write(cls, checkpoint: Checkpoint, texts: Iterable[str]) -> Self:
         """Write texts to a stage, if it does not exist yet."""
-        if not checkpoint.has(TEXTS):
+        if checkpoint.has(TEXTS):
+            return cls(checkpoint.place)
+        if isinstance(texts, Sequence):  # can be read twice: once for the lengths
+            offsets = pointers([len(piece) for pieces in _pieces(texts) for piece in pieces])
+            joined = (np.frombuffer(b"".join(pieces), np.uint8) for pieces in _pieces(texts))
+            text = Pieces(np.dtype(np.uint8), (int(offsets[-1]),), joined)
+            checkpoint.save_pieces(TEXTS, {"text": text, "offsets": Pieces(offsets.dtype, offsets.shape, [offsets])})
+        else:
             parts = []
             for number, pieces in enumerate(_pieces(texts)):
                 parts.append(f"{TEXTS}-part-{number}")

@@ -138,8 +138,7 @@ class StoredTfidf:
             parts = self._make(count, "counts", "count terms", self._ranges)
             terms = self._join_counts([stages.load(part) for part in parts])
             stages.save(TERMS, {"keys": terms.keys, "n_texts": terms.n_texts})
-            for part in parts:
-                stages.drop(part)
+            stages.drop(*parts)
         terms = stages.load(TERMS)
         names = self._names(len(terms["keys"]))
         stages.save(TFIDF, learned_arrays(terms["keys"], terms["n_texts"], names, len(self.texts)))
@@ -175,8 +174,7 @@ class StoredTfidf:
                 names |= _unpacked_names(stages.load(part))
             upto, waiting = waiting[: len(parts)][-1].arguments["last"], waiting[n_at_once:]
             stages.save(NAMED, {**_packed_names(names), "upto": np.array([upto])})
-            for part in parts:
-                stages.drop(part)
+            stages.drop(*parts)
             n_at_once *= 4
         if len(names) < n_terms:
             raise BadInput("the texts changed while they were read; run the training again")

@@ -290,7 +290,8 @@ def frequent(terms: Counted, config: TfidfConfig) -> Counted:
     """Return at most max_features terms."""
     if not 0 < config.max_features < terms.keys.size:
         return terms
-    return Counted(*(array[most_frequent(terms, config.max_features)] for array in terms))
+    kept = most_frequent(terms, config.max_features)
+    return Counted(*(array[kept] for array in terms))
 
 
 def most_frequent(terms: Counted, n: int) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,7 +81,7 @@ class LinearTree:
     ) -> TopK:
         """Return the k best nodes of the last level."""
         if len(rows) > ROWS_AT_ONCE:
-            blocks = (rows.between(*ends) for ends in _blocks(len(rows)))
+            blocks = (rows.between(*ends) for ends in row_blocks(len(rows)))
             tops = [self.topk(block, k, beam=beam, allowed=allowed, threads=threads) for block in blocks]
             return TopK(np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops]))
         beams = self.beams(beam, k)
@@ -105,7 +106,7 @@ class LinearTree:
     def score_labels(self, rows: Rows, pairs: sp.csr_matrix, *, threads: int = 1) -> sp.csr_matrix:
         """Score the given labels of each row, without a beam."""
         if len(rows) > ROWS_AT_ONCE:
-            blocks = _blocks(len(rows))
+            blocks = row_blocks(len(rows))
             parts = [self.score_labels(rows.between(*ends), pairs[slice(*ends)], threads=threads) for ends in blocks]
             return sp.csr_matrix(sp.vstack(parts))
         triplet = self._sparse(rows)
@@ -329,9 +330,17 @@ class LinearTree:
         return Rows.of(sp.csr_matrix(sp.hstack([rows.sparse, stored(rows.dense)]))).triplet
 
 
-def _blocks(n: int) -> list[tuple[int, int]]:
-    """Split n rows into blocks (first, last) of at most ROWS_AT_ONCE."""
-    return [(first, min(first + ROWS_AT_ONCE, n)) for first in range(0, n, ROWS_AT_ONCE)]
+def row_blocks(n: int) -> list[tuple[int, int]]:
+    """Split n rows into blocks (first, last) of similar size, at most ROWS_AT_ONCE.
+
+    Examples
+    --------
+    >>> row_blocks(45_000)
+    [(0, 22500), (22500, 45000)]
+    """
+    n_blocks = max(1, -(-n // ROWS_AT_ONCE))
+    cuts = [n * block // n_blocks for block in range(n_blocks + 1)]
+    return list(pairwise(cuts))
 
 
 def _run_blocks(task: Callable[[int, int], None], n: int, threads: int) -> None:

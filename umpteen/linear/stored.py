@@ -34,7 +34,7 @@ from umpteen.linear.choose import settle
 from umpteen.linear.chunk import Problem, chunks_of
 from umpteen.linear.fit import config_of, level_name, train_levels, uses_predictions
 from umpteen.linear.pack import Coder, Level, join_packed, pack_level
-from umpteen.linear.search import ROWS_AT_ONCE, LinearTree
+from umpteen.linear.search import LinearTree, row_blocks
 from umpteen.store import Checkpoint
 from umpteen.store.mapped import resident_limit
 from umpteen.store.parts import Part, blocks, join_parts, make_parts, part_task
@@ -346,7 +346,7 @@ class StoredTree:
         if not self._stages.has(stage):
             if not self._stages.has(matcher):
                 self._pack(matcher, tree, levels, "float32")
-            cuts = np.array([0, *(last for _, last in blocks(len(self.rows), ROWS_AT_ONCE))])
+            cuts = np.array([0, *(last for _, last in row_blocks(len(self.rows)))])
             names = self.store.make(
                 predict_parents, _ranges(stage, cuts, np.diff(cuts)), f"parents of {level_name(level, tree)}",
                 self.store.progress, tree=self.name, matcher=matcher, beam=linear.negatives_beam,

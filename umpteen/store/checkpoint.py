@@ -29,7 +29,7 @@ from umpteen.errors import BadInput, BadModelFile
 from umpteen.store.atomic import Buffer, atomic_write, explained, locked, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
 from umpteen.store.made import MANY_TRIES, make_folder, remove_made
-from umpteen.store.names import is_plain, open_inside, remove_inside
+from umpteen.store.names import is_plain, open_inside
 from umpteen.store.tensors import (
     ARRAYS,
     Allocate,
@@ -186,11 +186,9 @@ class Checkpoint:
             if is_held:
                 self._journal.sweep()
 
-    def drop(self, stage: str) -> None:
-        """Remove a stage, if it exists."""
-        name = self._file(stage)
-        if name in self._journal.names():
-            remove_inside(self.folder, name)
+    def drop(self, *stages: str) -> None:
+        """Remove stages, as far as they exist."""
+        self._journal.remove({self._file(stage) for stage in stages})
 
     def clear(self) -> None:
         """Remove the stages that were saved under this key, and the folders created for them, if empty."""

@@ -60,20 +60,26 @@ class Journal:
 
     def settle(self, keep: Collection[str] = ()) -> None:
         """Remove all listed files but those to keep, then the journal, unless a file could not be removed."""
-        if all([remove_inside(self.folder, name) for name in self.names() if name not in keep]):
+        if self._remove(name for name in self.names() if name not in keep):
             sync_folder(self.folder)
             with suppress(OSError):
                 os.unlink(self.folder / self.name)
 
     def sweep(self) -> None:
         """Remove the temporary files in the journal; the folder must be locked."""
-        names = [name for name in self.names() if is_temporary(name)]
-        if not names:
-            return
-        present = set(os.listdir(self.folder))  # most have been renamed, and each removal takes several system calls
-        for name in names:
-            if "/" in name or name in present:
-                remove_inside(self.folder, name)
+        self._remove(name for name in self.names() if is_temporary(name))
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove those of some files that are in the journal."""
+        self._remove(name for name in self.names() if name in names)
+
+    def _remove(self, names: Iterable[str]) -> bool:
+        """Remove files; return whether none of them exists any more."""
+        try:
+            present = set(os.listdir(self.folder))  # most do not exist, and each removal takes several system calls
+        except FileNotFoundError:
+            return True
+        return all([remove_inside(self.folder, name) for name in names if "/" in name or name in present])
 
     def _content(self) -> bytes:
         """Return the content; empty if the journal does not exist or its header is truncated."""

@@ -90,8 +90,7 @@ def join_parts(
         joined = {name: _joined([part[name] for part in arrays], name in pointers) for name in arrays[0]}
         others = {name: Pieces(array.dtype, array.shape, [array]) for name, array in (extra or {}).items()}
         checkpoint.save_pieces(stage, joined | others)
-    for part in parts:
-        checkpoint.drop(part)
+    checkpoint.drop(*parts)
 
 
 def _joined(parts: Sequence[np.ndarray], is_pointer: bool) -> Pieces:
