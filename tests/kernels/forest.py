@@ -91,9 +91,9 @@ def decoded(weights: list[np.ndarray], precision: str) -> list[np.ndarray]:
 
 def make_forest(
     sizes: tuple[int, ...], seed: int, *, n_rows: int = 6, n_features: int = 12, density: float = 0.5,
-    posts: tuple[str, str] = ("l3-hinge", "same"), whole: bool = True, precision: str = "float32",
+    given: float = 0.4, posts: tuple[str, str] = ("l3-hinge", "same"), whole: bool = True, precision: str = "float32",
 ) -> Forest:  # fmt: skip
-    """Draw a tree (some parents may have no children), weights and queries (some are empty)."""
+    """Draw a tree (some parents may have no children), weights and queries with some of the features (one is empty)."""
     rng = np.random.default_rng(seed)
     above = [rng.integers(0, up, down) for up, down in pairwise(sizes)]
     tree = LabelTree.from_parents(*above[::-1]) if above else LabelTree.flat(sizes[0])
@@ -102,7 +102,7 @@ def make_forest(
         for n in tree.sizes
     ]
     bias = [rng.normal(0, 0.3, n).astype(np.float32) for n in tree.sizes]
-    X = (rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.4)).astype(np.float32)
+    X = (rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < given)).astype(np.float32)
     X[:1] = 0
     search = SearchConfig(post=posts[0], leaf_post=posts[1])
     with mock.patch.object(pack, "WHOLE_BELOW", 10**9 if whole else 0):

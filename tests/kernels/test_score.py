@@ -96,6 +96,24 @@ def test_search_equals_its_twin(sizes, seed, posts, whole, precision, beam, k, s
     assert_ranked(labels, scores, expected_scores, expected, every[-1])
 
 
+# Runs are found for sixteen features at a time, and skipped sixteen at a time.
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seeds, st.integers(30, 60), precisions, st.integers(1, 60), st.sampled_from([0.3, 1.0]), st.integers(15, 50))
+def test_search_of_many_features_and_parents_equals_its_twin(seed, n_parents, precision, beam, given_, n_features):
+    options = {"n_features": n_features, "given": given_, "whole": False, "precision": precision}
+    forest = make_forest((n_parents, 4 * n_parents), seed, posts=("sigmoid", "same"), **options)  # without ties
+    flags, allowed = allowed_masks(forest.tree, 1.0, seed)
+    beams = np.array([beam, beam])
+    labels, scores = (np.empty((len(forest.X), 9), kind) for kind in (np.int32, np.float32))
+    score.search(
+        *forest.rows.triplet, 0, len(forest.X), *forest.head.packed, *forest.offsets(False), forest.top(False), beams,
+        forest.head.posts, flags, labels, scores,
+    )  # fmt: skip
+    every = forest.scores()
+    expected, expected_scores = reference.search(every, list(forest.tree.starts), beams.tolist(), 9, allowed)
+    assert_ranked(labels, scores, expected_scores, expected, every[-1])
+
+
 def test_search_writes_only_the_rows_it_is_given():
     forest = make_forest((3, 12), 0)
     labels, scores = np.full((6, 2), 77, np.int32), np.full((6, 2), 7, np.float32)

@@ -489,3 +489,15 @@ def test_a_place_for_stages_is_checked(tmp_path: Path) -> None:
     refuse(tmp_path / "alias" / "stages", "for the model is saved in", tmp_path / "real")
     store.check_checkpoint(tmp_path, ["tree-0"], tmp_path / "m")
     store.check_checkpoint(tmp_path / "runs", ["tree-0"], tmp_path / "runs" / "m")
+
+
+def test_a_part_is_written_beside_an_attempt_that_was_killed(tmp_path: Path) -> None:
+    checkpoint = store.Checkpoint(tmp_path, "key")
+    (token,) = checkpoint.reserve(["rows"])
+    of_another = tmp_path / f".tmp-{token}-0"
+    of_another.write_bytes(b"half")
+    checkpoint.write("rows", {"data": np.arange(3)}, token)
+    assert checkpoint.load("rows")["data"].tolist() == [0, 1, 2]
+    assert of_another.read_bytes() == b"half"  # it may still be written by a process elsewhere
+    checkpoint.sweep()
+    assert not of_another.exists()

@@ -171,6 +171,27 @@ def test_stored_texts_are_a_sequence(texts):
         texts[len(TEXTS)]
 
 
+@pytest.mark.parametrize("some", [TEXTS, [], ["", ""], ["", "apple", ""]])
+def test_texts_that_can_be_read_twice_are_written_as_others_are(tmp_path, monkeypatch, some):
+    monkeypatch.setattr("umpteen.data.stored_texts._PART_BYTES", 20)
+    once, twice = (Checkpoint(tmp_path / name, "key") for name in ("once", "twice"))
+    assert list(StoredTexts.write(once, iter(some))) == list(StoredTexts.write(twice, some)) == some
+    for name, array in once.load("texts").items():
+        np.testing.assert_array_equal(twice.load("texts")[name], array)
+
+
+def test_texts_that_change_while_they_are_written_are_refused(tmp_path):
+    class Growing(list):
+        def __iter__(self):
+            self.append("more")
+            return super().__iter__()
+
+    checkpoint = Checkpoint(tmp_path, "key")
+    with pytest.raises(ValueError):
+        StoredTexts.write(checkpoint, Growing(["apple"]))
+    assert not checkpoint.has("texts")
+
+
 def test_digests_of_stored_texts_depend_on_the_texts_that_are_taken(texts):
     assert texts.digest() != texts.take(np.arange(3)).digest() != texts.take(np.arange(1, 4)).digest()
 
@@ -192,6 +213,39 @@ def test_stored_tfidf_equals_tfidf(tmp_path, texts, config, kept, monkeypatch):
     mine = load_rows(checkpoint.place)
     for one, two in zip(mine.triplet, (rows.indptr, rows.indices, rows.data), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_terms_of_late_texts_are_named_after_any_interruption(tmp_path, monkeypatch):
+    """Terms are named in rounds; a run that is killed after any task goes on, with another number of workers."""
+    monkeypatch.setattr("umpteen.data.stored_tfidf._LEAST_RANGE", 60)
+    late = [f"common word{number // 4} only{number}" for number in range(60)]
+    texts = StoredTexts.write(Checkpoint(tmp_path / "texts", "key"), late)
+    seen = []
+
+    class OneTask(LocalEngine):
+        def run(self, tasks: Any, **options: Any) -> list[Any]:
+            seen.append(tasks[0].function.partition(":")[2])
+            super().run(tasks[:1], **options)
+            if len(tasks) > 1:
+                raise KeyboardInterrupt
+            return [None]
+
+    found, n_runs = None, 0
+    while found is None:
+        engine = OneTask(1)
+        engine.n_workers = (1, 3, 2)[n_runs % 3]
+        n_runs += 1
+        try:
+            found = StoredTfidf(
+                Checkpoint(tmp_path / "features", "key"), texts, TfidfConfig(), engine, NO_BOUND, 1
+            ).fit_transform()
+        except KeyboardInterrupt:
+            continue
+    assert seen.count("name") > 3
+    expected = Tfidf(TfidfConfig())
+    expected.fit_transform(late)
+    for name, array in expected.arrays().items():
+        np.testing.assert_array_equal(found.arrays()[name], array)
 
 
 def test_stored_tfidf_refuses_what_tfidf_refuses(tmp_path, texts):

@@ -50,7 +50,8 @@ class StoredTexts(Sequence[str]):
         if checkpoint.has(TEXTS):
             return cls(checkpoint.place)
         if isinstance(texts, Sequence):  # can be read twice: once for the lengths
-            offsets = pointers([len(piece) for pieces in _pieces(texts) for piece in pieces])
+            lengths = (len(piece) for pieces in _pieces(texts) for piece in pieces)
+            offsets = pointers(np.fromiter(lengths, np.int64, len(texts)))
             joined = (np.frombuffer(b"".join(pieces), np.uint8) for pieces in _pieces(texts))
             text = Pieces(np.dtype(np.uint8), (int(offsets[-1]),), joined)
             checkpoint.save_pieces(TEXTS, {"text": text, "offsets": Pieces(offsets.dtype, offsets.shape, [offsets])})

@@ -137,6 +137,7 @@ class StoredTfidf:
         if not stages.has(TERMS):
             parts = self._make(count, "counts", "count terms", self._ranges)
             terms = self._join_counts([stages.load(part) for part in parts])
+            stages.drop(NAMED)  # of terms in another order
             stages.save(TERMS, {"keys": terms.keys, "n_texts": terms.n_texts})
             stages.drop(*parts)
         terms = stages.load(TERMS)
@@ -164,10 +165,10 @@ class StoredTfidf:
         stages = self.checkpoint
         if not stages.has(NAMED):
             stages.save(NAMED, {**_packed_names({}), "upto": np.zeros(1, np.int64)})
-        known = stages.load(NAMED)
+        known = stages.load(NAMED, mmap=False)  # Windows cannot replace a file that is mapped
         names, upto = _unpacked_names(known), int(known["upto"][0])
         waiting = [part for part in self._ranges if part.arguments["last"] > upto]
-        n_at_once = 2 * self.engine.n_workers
+        n_at_once = 2 * max(1, self.engine.n_workers)  # a cluster may be without nodes for a moment
         while len(names) < n_terms and waiting:
             parts = self._make(name, "names", "name terms", waiting[:n_at_once])
             for part in parts:
@@ -177,6 +178,7 @@ class StoredTfidf:
             stages.drop(*parts)
             n_at_once *= 4
         if len(names) < n_terms:
+            stages.drop(NAMED)
             raise BadInput("the texts changed while they were read; run the training again")
         return [names[column] for column in range(n_terms)]
 
@@ -186,7 +188,7 @@ class StoredTfidf:
         ends = np.cumsum(self.texts.lengths, dtype=np.float64)
         total = float(ends[-1]) if len(ends) else 0.0
         most = self.memory.shared_by(self.engine.n_workers).part / _MEMORY_PER_BYTE
-        wanted = max(total / (_RANGES_A_WORKER * self.engine.n_workers), _LEAST_RANGE)
+        wanted = max(total / (_RANGES_A_WORKER * max(1, self.engine.n_workers)), _LEAST_RANGE)
         size = min(wanted, _RANGE_BYTES, max(most, _LEAST_RANGE))
         n_ranges = max(1, round(total / size))
         cuts = np.unique(np.searchsorted(ends, np.linspace(0, total, n_ranges + 1)[1:-1]))

@@ -71,7 +71,7 @@ class Store:
 
     def part_work(self, work: np.ndarray) -> float:
         """Return how much of some work one task should do."""
-        wanted = float(work.sum()) / (_PARTS_A_WORKER * self.engine.n_workers)
+        wanted = float(work.sum()) / (_PARTS_A_WORKER * max(1, self.engine.n_workers))
         return max(min(_PART_WORK, wanted), _LEAST_WORK)
 
     def make(self, function: Any, parts: Sequence[Part], stage: str, progress: Progress, **common: Any) -> list[str]:

@@ -26,8 +26,8 @@ FORMULAS = {
     "network time": f"+ ((machines − 1) × rows + {_SENT_WEIGHT:g} × weights) / network rate, with several machines",
     "RAM": "process + data + tf-idf + max(clustering, jobs + weights) + vectors + network; with a limit, the limit or "
     "process + jobs if that is more; other machines than the first hold process + rows + jobs",
-    "scratch": f"rows + {_STORED_WEIGHT:g} × weights + {_STORED_ENTRY:g} × entries of label vectors, if RAM without it "
-    "exceeds the limit",
+    "scratch": f"rows + {_STORED_WEIGHT:g} × weights + {_STORED_ENTRY:g} × entries of label vectors + vectors, if RAM "
+    "without it exceeds the limit",
 }
 
 
@@ -133,7 +133,7 @@ def _needs(work: Work, machines: Machines, rates: Rates) -> Needs:
         worker = _PROCESS_BYTES + rows + memory.jobs + memory.network
         seconds += ((machines.nodes - 1) * rows + _SENT_WEIGHT * work.n_weights) / rates.network
     if machines.memory is not None and ram > machines.memory:
-        scratch = rows + _STORED_WEIGHT * work.n_weights + _STORED_ENTRY * work.n_entries
+        scratch = rows + _STORED_WEIGHT * work.n_weights + _STORED_ENTRY * work.n_entries + memory.vectors
         least = _PROCESS_BYTES + memory.jobs + memory.network
         ram, worker = max(machines.memory, least), min(worker, max(machines.memory, least))
         seconds += _PASSES * scratch / rates.disk

@@ -282,6 +282,7 @@ class XTransformer(XRTransformer):
         "linear.negatives": "tfn+man",
         "linear.negatives_beam": 5,
         "linear.threshold": 0.02,
+        "search.upper_beam": 1.0,
         "network.head": "tree",
         "network.labels_per_cluster": 64,
         "network.branching": 32_768,

@@ -29,10 +29,10 @@ class RankCheckpoint(Checkpoint):
         if ranks().is_main:
             self.own.save(stage, arrays)
 
-    def drop(self, stage: str) -> None:
-        """Remove a stage, if it exists."""
+    def drop(self, *stages: str) -> None:
+        """Remove stages, as far as they exist."""
         if ranks().is_main:
-            self.own.drop(stage)
+            self.own.drop(*stages)
 
 
 def for_all_ranks(checkpoint: Checkpoint | None) -> Checkpoint | None:

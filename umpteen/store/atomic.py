@@ -44,7 +44,7 @@ def atomic_write(
     """Write text (as UTF-8), bytes or a series of them to ``path`` atomically.
 
     If writing fails, the temporary file is removed and ``path`` is unchanged. The name of the temporary file can be
-    given.
+    given; FileExistsError is raised if there is a file of that name.
 
     Examples
     --------
@@ -60,8 +60,15 @@ def atomic_write(
     if isinstance(content, str):
         content = content.encode()
     try:
+        file = open(temporary, "xb")  # noqa: SIM115  closed below
+    except FileExistsError:  # not ours to replace or to remove
+        raise
+    except OSError as error:
         with explained(path):
-            with open(temporary, "xb") as file:
+            raise error
+    try:
+        with explained(path):
+            with file:
                 for part in [content] if isinstance(content, Buffer) else content:
                     file.write(part)
                 file.flush()

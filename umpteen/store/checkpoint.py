@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -26,7 +26,7 @@ import numpy as np
 
 from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.atomic import Buffer, atomic_write, explained, locked, replace
+from umpteen.store.atomic import atomic_write, explained, locked, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
 from umpteen.store.made import MANY_TRIES, make_folder, remove_made
 from umpteen.store.names import is_plain, open_inside
@@ -111,21 +111,25 @@ class Checkpoint:
 
     def save(self, stage: str, arrays: dict[str, np.ndarray]) -> None:
         """Save a stage atomically, and remove temporary files of a run that was killed."""
-        self._save(stage, encode(arrays, {"key": self.key}))
+        path = self.folder / self._file(stage)
+        with explained(path), self._made():
+            atomic_write(path, encode(arrays, {"key": self.key}), self._announce(path))
 
     def save_pieces(self, stage: str, pieces: Mapping[str, Pieces]) -> None:
-        """Save a stage whose arrays are never in memory as a whole, as :meth:`save` does."""
-        self._save(stage, encode_pieces(pieces, {"key": self.key}))
-
-    def _save(self, stage: str, content: Iterable[Buffer]) -> None:
-        name, temporary = self._file(stage), temporary_for("", self._token)
-        path, journal = self.folder / name, self._journal
+        """Save a stage whose arrays are never in memory as a whole; other runs may use the folder meanwhile."""
+        path = self.folder / self._file(stage)
         with explained(path), self._made():
-            if os.path.lexists(path) and name not in journal.names():
-                raise BadInput(f"'{path}' is in the way and was not written by this training; move it elsewhere")
-            journal.sweep()
-            journal.add([temporary, name])
-            atomic_write(path, content, self.folder / temporary)
+            temporary = self._announce(path)
+        atomic_write(path, encode_pieces(pieces, {"key": self.key}), temporary)
+
+    def _announce(self, path: Path) -> Path:
+        """Enter a file into the journal, and remove temporary files of killed runs; return its temporary name."""
+        journal, temporary = self._journal, temporary_for("", self._token)
+        if os.path.lexists(path) and path.name not in journal.names():
+            raise BadInput(f"'{path}' is in the way and was not written by this training; move it elsewhere")
+        journal.sweep()
+        journal.add([temporary, path.name])
+        return self.folder / temporary
 
     @contextmanager
     def writing(self, stage: str) -> Iterator[Allocate]:

@@ -67,9 +67,16 @@ def encode_pieces(pieces: Mapping[str, Pieces], metadata: Mapping[str, str] | No
     order, text, _ = _describe({name: (array.dtype, array.shape) for name, array in pieces.items()}, metadata)
     yield len(text).to_bytes(8, "little") + text
     for name in order:
-        kind = pieces[name].dtype
-        for piece in pieces[name].arrays:
-            yield raw_bytes(piece.astype(kind, copy=False))
+        kind, shape, arrays = pieces[name]
+        missing = kind.itemsize * math.prod(shape)
+        for piece in arrays:
+            content = raw_bytes(piece.astype(kind, copy=False))
+            missing -= len(content)
+            yield content
+        if missing:
+            raise BadInput(
+                f"the pieces of '{name}' do not have its length; what is read twice must not change meanwhile"
+            )
 
 
 def in_memory(layout: Layout) -> Tensors:
