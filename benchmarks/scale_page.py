@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -231,11 +231,6 @@ def slope_table(rows: Sequence[Row]) -> str:
     return report.table(("growth with", "at", *(figure.title.partition(",")[0] for figure in FIGURES)), lines)
 
 
-_DECADES = (10_000, 100_000, 1_000_000)
-_SAME_ROWS = tuple((f"{short(n)} rows", lambda n_labels, n=n: n) for n in (200_000, 600_000, 2_000_000))
-_PER_LABEL = ("2 rows per label", lambda n_labels: 2 * n_labels)
-
-
 class Bar(NamedTuple):
     """What is required of a figure: at most, or at least, a value."""
 
@@ -270,7 +265,9 @@ def bars(rows: Sequence[Row]) -> list[list[str]]:
             Bar("the same, both with beam 50", wide["P@1"] - other["P@1"], least=-1),
             Bar("1M labels with beam 50: texts/s on 2 cores", wide["docs_per_s"], least=5_000, form="{:,.0f}"),
         ]
-    found += [bar for title, per_label in (*_SAME_ROWS, _PER_LABEL) for bar in _latency_bars(by_size, title, per_label)]
+    for one in series(rows, FIGURES[-1], "n_labels", "n_rows"):
+        if one.sizes.tolist() == [10_000, 100_000, 1_000_000]:
+            found += _latency_bars(one)
     if ten:
         found += [
             Bar("10M labels, 2M rows: peak memory, GB", ten["peak_mb"] / 1e3, most=20),
@@ -280,17 +277,14 @@ def bars(rows: Sequence[Row]) -> list[list[str]]:
     return [bar.line() for bar in found]
 
 
-def _latency_bars(by_size: dict[tuple[int, int], Row], title: str, n_rows: Callable[[int], int]) -> list[Bar]:
+def _latency_bars(one: Series) -> list[Bar]:
     """Compare the growth of p50 with that of log L, which grows by as much for each tenfold number of labels."""
-    runs = [by_size.get((n_labels, n_rows(n_labels))) for n_labels in _DECADES]
-    if any(run is None for run in runs):
-        return []
-    small, middle, large = (1e3 * run["p50_ms"] for run in runs if run is not None)
-    what = f"p50 at {title}: µs added by 100K → 1M labels, at most what 10K → 100K added"
-    proportion = math.log(_DECADES[-1]) / math.log(_DECADES[0])
+    small, middle, large = 1e3 * one.values
+    what = f"p50 at {one.title}: µs added by 100K → 1M labels, at most what 10K → 100K added"
+    proportion = math.log(one.sizes[-1]) / math.log(one.sizes[0])
     return [
         Bar(what, large - middle, most=round(middle - small, 1), form="{:.1f}"),
-        Bar(f"p50 at {title}: 1M labels / 10K labels, in proportion to log L", large / small, most=proportion),
+        Bar(f"p50 at {one.title}: 1M labels / 10K labels, in proportion to log L", large / small, most=proportion),
     ]
 
 

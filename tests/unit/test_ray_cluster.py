@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 import umpteen
+from tests.task_module import install
 from umpteen import XRLinear
 from umpteen.engine import LocalEngine, Task, silent
 from umpteen.engine.cluster import RayEngine, check_storage
@@ -30,11 +31,6 @@ DIGEST, FAIL, DIE, DIE_ONCE, HANG, ALONE, LARGE = (
 )
 
 MODULE = """
-import hashlib, os, signal, time
-from pathlib import Path
-from umpteen.engine import task
-from umpteen.errors import BadInput
-
 @task
 def digest(source, start, stop, target, threads, doomed=""):
     if doomed:
@@ -50,21 +46,6 @@ def digest(source, start, stop, target, threads, doomed=""):
         content = hashlib.sha256(file.read(stop - start)).hexdigest()
     Path(target).write_text(content)
     return {"digest": content, "range": [start, stop]}
-
-@task
-def fail(threads):
-    raise BadInput("row 3 is empty; fill it")
-
-@task
-def die(threads):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-@task
-def die_once(path, threads):
-    if not Path(path).exists():
-        Path(path).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
 
 @task
 def hang(path, threads):
@@ -89,10 +70,7 @@ def large(n, threads):
 def module(tmp_path_factory):
     """A module of tasks inside the package, in this process and on the nodes."""
     folder, patch = tmp_path_factory.mktemp("module"), pytest.MonkeyPatch()
-    (folder / "tests_of_cluster.py").write_text(MODULE)
-    (folder / "sitecustomize.py").write_text(f"import umpteen; umpteen.__path__.append({str(folder)!r})")
-    patch.setattr(umpteen, "__path__", [*umpteen.__path__, str(folder)])
-    patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    install(folder, "tests_of_cluster", MODULE, patch)
     yield
     patch.undo()
 

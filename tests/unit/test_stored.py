@@ -94,16 +94,24 @@ def test_processes_give_the_bytes_of_memory(tmp_path, data, kind, processes, sma
     assert_same(in_files(tmp_path, data, tree, linear, processes), in_memory(data, tree, linear))
 
 
+class OneTask(LocalEngine):
+    """Is interrupted after every task; ``seen`` gets the names of those that began."""
+
+    def __init__(self, threads: int, seen: list[str] | None = None) -> None:
+        super().__init__(threads)
+        self.seen = [] if seen is None else seen
+
+    def run(self, tasks: Any, **options: Any) -> list[Any]:
+        self.seen.append(tasks[0].function.partition(":")[2])
+        super().run(tasks[:1], **options)
+        if len(tasks) > 1:
+            raise KeyboardInterrupt
+        return [None]
+
+
 def test_a_run_goes_on_after_any_task(tmp_path, data, small_parts):
     """A run that is interrupted after every task, again and again, ends with the same bytes."""
     tree, linear = TreeConfig(branching=4, leaf_size=5), LinearConfig(negatives="tfn+man")
-
-    class OneTask(LocalEngine):
-        def run(self, tasks: Any, **options: Any) -> list[Any]:
-            super().run(tasks[:1], **options)
-            if len(tasks) > 1:
-                raise KeyboardInterrupt
-            return [None]
 
     n_runs, found = 0, None
     while found is None:
@@ -220,19 +228,10 @@ def test_terms_of_late_texts_are_named_after_any_interruption(tmp_path, monkeypa
     monkeypatch.setattr("umpteen.data.stored_tfidf._LEAST_RANGE", 60)
     late = [f"common word{number // 4} only{number}" for number in range(60)]
     texts = StoredTexts.write(Checkpoint(tmp_path / "texts", "key"), late)
-    seen = []
-
-    class OneTask(LocalEngine):
-        def run(self, tasks: Any, **options: Any) -> list[Any]:
-            seen.append(tasks[0].function.partition(":")[2])
-            super().run(tasks[:1], **options)
-            if len(tasks) > 1:
-                raise KeyboardInterrupt
-            return [None]
-
+    seen: list[str] = []
     found, n_runs = None, 0
     while found is None:
-        engine = OneTask(1)
+        engine = OneTask(1, seen)
         engine.n_workers = (1, 3, 2)[n_runs % 3]
         n_runs += 1
         try:

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.task_module import install
 from umpteen.engine import LocalEngine, Task, name_of, task
 from umpteen.engine.processes import ProcessEngine, TaskFailed
 from umpteen.errors import BadInput
@@ -14,29 +15,9 @@ DOUBLE, FAIL, DIE, DIE_ONCE, PRINT = (
 )
 
 MODULE = """
-import os, signal
-from pathlib import Path
-from umpteen.engine import task
-from umpteen.errors import BadInput
-
 @task
 def double(number, threads):
     return [2 * number, threads, os.getpid()]
-
-@task
-def fail(threads):
-    raise BadInput("row 3 is empty; fill it")
-
-@task
-def die(threads):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-@task
-def die_once(path, threads):
-    if not Path(path).exists():
-        Path(path).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "done"
 
 @task
 def shout(threads):
@@ -51,12 +32,7 @@ def plain(threads):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """A module of tasks inside the package, in this process and in its children."""
-    import umpteen
-
-    (tmp_path / "tests_of_tasks.py").write_text(MODULE)
-    monkeypatch.setattr(umpteen, "__path__", [*umpteen.__path__, str(tmp_path)])
-    (tmp_path / "sitecustomize.py").write_text(f"import umpteen; umpteen.__path__.append({str(tmp_path)!r})")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "tests_of_tasks", MODULE, monkeypatch)
 
 
 @pytest.fixture(params=["local", "processes"])

@@ -170,11 +170,11 @@ class StoredTfidf:
         waiting = [part for part in self._ranges if part.arguments["last"] > upto]
         n_at_once = 2 * max(1, self.engine.n_workers)  # a cluster may be without nodes for a moment
         while len(names) < n_terms and waiting:
-            parts = self._make(name, "names", "name terms", waiting[:n_at_once])
+            some, waiting = waiting[:n_at_once], waiting[n_at_once:]
+            parts = self._make(name, "names", "name terms", some)
             for part in parts:
                 names |= _unpacked_names(stages.load(part))
-            upto, waiting = waiting[: len(parts)][-1].arguments["last"], waiting[n_at_once:]
-            stages.save(NAMED, {**_packed_names(names), "upto": np.array([upto])})
+            stages.save(NAMED, {**_packed_names(names), "upto": np.array([some[-1].arguments["last"]])})
             stages.drop(*parts)
             n_at_once *= 4
         if len(names) < n_terms:

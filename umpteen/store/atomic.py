@@ -23,11 +23,11 @@ class SaveFailed(UmpteenError, OSError):
 
 
 @contextmanager
-def explained(target: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError into SaveFailed, whose message names the target and the remedy."""
+def explained(target: str | os.PathLike[str], *, unless: type[OSError] = SaveFailed) -> Iterator[None]:
+    """Turn an OSError into SaveFailed, whose message names the target and the remedy, unless it is of one kind."""
     try:
         yield
-    except SaveFailed:
+    except (SaveFailed, unless):
         raise
     except OSError as error:
         failure = SaveFailed(
@@ -59,13 +59,8 @@ def atomic_write(
         temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
     if isinstance(content, str):
         content = content.encode()
-    try:
+    with explained(path, unless=FileExistsError):  # a file of that name is not ours to replace or to remove
         file = open(temporary, "xb")  # noqa: SIM115  closed below
-    except FileExistsError:  # not ours to replace or to remove
-        raise
-    except OSError as error:
-        with explained(path):
-            raise error
     try:
         with explained(path):
             with file:
