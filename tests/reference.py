@@ -372,12 +372,13 @@ def pairs_by_chunk(beam: np.ndarray, n_chunks: int) -> list[list[tuple[int, int]
 
 
 def sort_by_feature(
-    features: np.ndarray, nodes: np.ndarray, values: np.ndarray, n_features: int
+    features: np.ndarray, nodes: np.ndarray, values: np.ndarray, n_features: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (pointer, nodes, values) ordered by feature, otherwise as they were."""
+    """Return (pointer, nodes, values) of features from ``first`` on, ordered by feature, otherwise as they were."""
     order = np.argsort(features, kind="stable")
-    pointer = np.searchsorted(features[order], np.arange(n_features + 1))
-    return pointer, nodes[order], values[order]
+    pointer = np.searchsorted(features[order], first + np.arange(n_features + 1))
+    mine = order[pointer[0] : pointer[-1]]
+    return pointer - pointer[0], nodes[mine], values[mine]
 
 
 def encode_log(values: np.ndarray, low: float, per_step: float) -> np.ndarray:

@@ -71,9 +71,7 @@ def level_of(W: np.ndarray, bias: np.ndarray) -> Level:
 def encode(values: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray]:
     """Return codes and their table."""
     coder = pack.Coder.of([values], precision)
-    codes = np.empty(len(values), coder.kind)
-    coder.encode(values, codes)
-    return codes, coder.table
+    return coder.encode(values), coder.table
 
 
 def decoded(weights: list[np.ndarray], precision: str) -> list[np.ndarray]:

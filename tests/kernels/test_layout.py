@@ -27,10 +27,14 @@ def weights(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sort_by_feature(
-    features: np.ndarray, nodes: np.ndarray, values: np.ndarray, n_features: int
+    features: np.ndarray, nodes: np.ndarray, values: np.ndarray, n_features: int, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ptr, out_nodes, out_values = np.zeros(n_features + 1, np.int64), np.empty_like(nodes), np.empty_like(values)
-    layout.sort_by_feature(features, nodes, values, ptr, out_nodes, out_values)
+    """Count, then sort, the entries of a range of features."""
+    counts = np.zeros(n_features, np.int64)
+    layout.count_by_feature(features, first, counts)
+    ptr = np.concatenate([[0], np.cumsum(counts)])
+    out_nodes, out_values = np.empty(ptr[-1], nodes.dtype), np.empty(ptr[-1], values.dtype)
+    layout.sort_by_feature(features, nodes, values, first, ptr[:-1].copy(), out_nodes, out_values)
     return ptr, out_nodes, out_values
 
 
@@ -57,13 +61,14 @@ def runs_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 5), max_size=30), st.integers(6, 8))
-def test_sort_by_feature_equals_its_twin(features, n_features):
+@given(st.lists(st.integers(0, 5), max_size=30), st.integers(0, 6), st.integers(0, 8))
+def test_sort_by_feature_equals_its_twin(features, first, n_features):
     features = np.array(features, np.int32)
     nodes = np.arange(len(features), dtype=np.int32)  # shows whether the sort is stable
     values = nodes.astype(np.float32) / 2
-    found = sort_by_feature(features, nodes, values, n_features)
-    for mine, theirs in zip(found, reference.sort_by_feature(features, nodes, values, n_features), strict=True):
+    found = sort_by_feature(features, nodes, values, n_features, first)
+    expected = reference.sort_by_feature(features, nodes, values, n_features, first)
+    for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

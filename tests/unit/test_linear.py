@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from umpteen.config import LinearConfig, SearchConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput
 from umpteen.linear import Level, LinearTree, choose, chunk, fit, search, settle, train
-from umpteen.linear.pack import Coder
+from umpteen.linear.pack import Coder, joined_ranges, pack_features
 from umpteen.tree import LabelTree
 
 SEARCH = SearchConfig(post="l3-hinge")
@@ -283,9 +284,7 @@ def test_a_predicted_parent_with_score_zero_is_in_the_mask(small):
 
 def encode(values: np.ndarray, weights: str) -> tuple[np.ndarray, np.ndarray]:
     coder = Coder.of([values], weights)
-    codes = np.empty(len(values), coder.kind)
-    coder.encode(values, codes)
-    return codes, coder.table
+    return coder.encode(values), coder.table
 
 
 def test_a_raw_score_of_minus_one_does_not_cancel_a_true_parent(small):
@@ -295,6 +294,23 @@ def test_a_raw_score_of_minus_one_does_not_cancel_a_true_parent(small):
     config = LinearConfig(negatives="tfn+man", negatives_at="all", negatives_beam=2)
     search = SearchConfig(post="identity", leaf_post="same")
     assert fit.mask_of(Rows.of(X), tree, Y, 1, [top], config, search, 1).nnz == 2 * X.shape[0]
+
+
+@pytest.mark.parametrize("cuts", [[0, 15], [0, 4, 15], [0, 0, 1, 7, 15, 15]])
+def test_levels_are_packed_alike_in_any_ranges_of_features(cuts):
+    labels = LabelTree.from_parents(np.arange(300) // 3, np.arange(100) // 50)  # the last level is in runs
+    rng = np.random.default_rng(0)
+    for number, n_nodes in enumerate(labels.sizes):
+        nodes, features = np.nonzero(rng.random((n_nodes, 15)) < 0.3)
+        values = rng.standard_normal(len(nodes)).astype(np.float32)
+        level = Level(features.astype(np.int32), nodes.astype(np.int32), values, np.zeros(n_nodes, np.float32))
+        coder = Coder.of([values], "int8")
+        whole, *others = pack_features(level, labels, number, (0, 15), coder, threads=1)
+        ranges = [part for ends in pairwise(cuts) for part in pack_features(level, labels, number, ends, coder, 1)]
+        assert not others
+        assert whole.is_in_runs == (number == 2)
+        for name, array in joined_ranges(ranges)._asdict().items():
+            np.testing.assert_array_equal(array, getattr(whole, name), err_msg=name)
 
 
 def test_small_weights_are_dropped(small):

@@ -7,19 +7,27 @@ from umpteen.kernels.lanes import LANES
 
 
 @jit
-def sort_by_feature(features, nodes, values, ptr, out_nodes, out_values):
-    """Sort (feature, node, value) entries by feature, stably; ``ptr`` has one zero per feature and one more."""
-    n_features = len(ptr) - 1
+def count_by_feature(features, first, counts):
+    """Count the entries of each of the features ``first``, ``first + 1`` and so on; others are skipped."""
     for k in range(len(features)):
-        ptr[features[k] + 1] += 1
-    for f in range(n_features):
-        ptr[f + 1] += ptr[f]
-    fill = ptr[:-1].copy()
+        f = np.int64(features[k]) - first
+        if 0 <= f < len(counts):
+            counts[f] += 1
+
+
+@jit
+def sort_by_feature(features, nodes, values, first, fill, out_nodes, out_values):
+    """Sort (feature, node, value) entries by feature, stably; only those of a range of features, as above.
+
+    ``fill`` is the first free position of each feature, and is advanced.
+    """
     for k in range(len(features)):
-        at = fill[features[k]]
-        fill[features[k]] += 1
-        out_nodes[at] = nodes[k]
-        out_values[at] = values[k]
+        f = np.int64(features[k]) - first
+        if 0 <= f < len(fill):
+            at = fill[f]
+            fill[f] += 1
+            out_nodes[at] = nodes[k]
+            out_values[at] = values[k]
 
 
 @jit

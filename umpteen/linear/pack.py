@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree
 
 WHOLE_BELOW = 256  # levels of up to this many nodes, which fit in a byte, have the layout whole
+_LEAST_WEIGHTS = 1 << 19  # below which weights are not shared by threads
 _INT8_RANGE = 2_000.0  # ratio of the largest to the smallest magnitude of int8 codes, in steps of 6 %
 
 
@@ -36,27 +37,25 @@ class Level:
 def pack(levels: list[Level], tree: LabelTree, n_features: int, weights: str, threads: int) -> dict[str, np.ndarray]:
     """Return the arguments of ``kernels.score`` for all levels of a tree."""
     coder = Coder.of([level.values for level in levels], weights)
-    parts: list[Packed] = run(lambda i: pack_level(levels[i], tree, i, n_features, coder), len(levels), threads=threads)
+    parts = [pack_features(level, tree, number, (0, n_features), coder, threads) for number, level in enumerate(levels)]
     return join_packed(parts, [level.bias for level in levels], tree, coder)
 
 
 def join_packed(
-    parts: list[Packed], biases: list[np.ndarray], tree: LabelTree, coder: Coder, allocate: Allocate = in_memory
-) -> dict[str, np.ndarray]:
-    """Put the packed levels of a tree together."""
-    n, in_runs = len(parts), [part for part in parts if part.is_in_runs]
-    n_weights, n_runs = (
-        pointers([len(getattr(part, name)) for part in some])
-        for name, some in (("codes", parts), ("run_chunk", in_runs))
-    )
+    parts: Sequence[Sequence[Packed]], biases: list[np.ndarray], tree: LabelTree, coder: Coder,
+    allocate: Allocate = in_memory,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Put the packed levels of a tree together, each of which is given by consecutive ranges of features."""
+    in_runs = [ranges for ranges in parts if ranges[0].is_in_runs]
+    every = [part for ranges in parts for part in ranges]
     pieces = {
-        "meta": [describe_levels(tree, np.array([not part.is_in_runs for part in parts]))],
-        "children": [start.astype(np.int32, copy=False) for start in tree.starts[:n]],
+        "meta": [describe_levels(tree, np.array([not ranges[0].is_in_runs for ranges in parts]))],
+        "children": [start.astype(np.int32, copy=False) for start in tree.starts[: len(parts)]],
         "bias": [bias.astype(np.float32, copy=False) for bias in biases],
-        "ptr": _shifted([part.ptr for part in parts], n_weights),
-        "run_ptr": _shifted([part.run_ptr for part in in_runs], n_runs) or [np.zeros((1, 1), np.int32)],
+        "ptr": _pointer_table([[part.ptr for part in ranges] for ranges in parts]),
+        "run_ptr": _pointer_table([[part.run_ptr for part in ranges] for ranges in in_runs]),
         "table": [coder.table],
-    } | {name: [getattr(part, name) for part in parts] for name in ("run_chunk", "run_last", "local", "codes")}
+    } | {name: [getattr(part, name) for part in every] for name in ("run_chunk", "run_last", "local", "codes")}
     arrays = allocate({name: _joined(some) for name, some in pieces.items()})
     for name, some in pieces.items():
         at = 0
@@ -66,12 +65,14 @@ def join_packed(
     return arrays
 
 
-def _shifted(ptrs: list[np.ndarray], firsts: np.ndarray) -> list[np.ndarray]:
-    """Return the pointers of each level, shifted by where it begins, as rows of a table of the smallest type."""
-    if not ptrs:
-        return []
-    kind = _kind_for(int(firsts[-1]), signed=True)
-    return [(ptr + first).astype(kind)[None] for ptr, first in zip(ptrs, firsts, strict=False)]
+def _pointer_table(levels: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Join the pointers of the ranges of each level to one row of a table; each row begins where that before ends."""
+    rows, end = [], 0
+    for ptrs in levels:
+        rows.append(_joined_pointers(ptrs) + end)
+        end = int(rows[-1][-1])
+    kind = _kind_for(end, signed=True)
+    return [row.astype(kind)[None] for row in rows] or [np.zeros((1, 1), kind)]
 
 
 def _joined(pieces: list[np.ndarray]) -> tuple[np.dtype, tuple[int, ...]]:
@@ -96,7 +97,7 @@ def describe_levels(tree: LabelTree, whole: np.ndarray) -> np.ndarray:
 
 
 class Packed(NamedTuple):
-    """One level by feature; without runs, ``run_ptr`` is empty."""
+    """A range of the features of one level; without runs, ``run_ptr`` is empty."""
 
     ptr: np.ndarray
     local: np.ndarray
@@ -111,49 +112,72 @@ class Packed(NamedTuple):
         return len(self.run_ptr) > 0
 
 
-def pack_level(
-    level: Level, tree: LabelTree, number: int, n_features: int, coder: Coder, sort: Allocate = in_memory,
-    allocate: Allocate = in_memory,
-) -> Packed:  # fmt: skip
-    """Sort the weights of a level by feature and, if it has many nodes, into runs.
+def count_weights(level: Level, first: int, last: int) -> np.ndarray:
+    """Return the number of weights of each feature of a range."""
+    counts = np.zeros(last - first, np.int64)
+    lazy.layout.count_by_feature(level.features, first, counts)
+    return counts
 
-    ``sort`` allocates what is needed only here, ``allocate`` the result.
+
+def pack_features(
+    level: Level, tree: LabelTree, number: int, between: tuple[int, int], coder: Coder, threads: int
+) -> list[Packed]:
+    """Sort the weights of a range of features of a level by feature and, if it has many nodes, into runs.
+
+    Return consecutive ranges: one for each thread, if there are many weights.
     """
-    n, ptr = len(level.features), np.zeros(n_features + 1, np.int64)
-    kept = sort({"codes": (coder.kind, (n,)), "nodes": (np.int32, (n,)), "sorted": (coder.kind, (n,))})
-    coder.encode(level.values, kept["codes"])
-    lazy.layout.sort_by_feature(level.features, level.nodes, kept["codes"], ptr, kept["nodes"], kept["sorted"])
-    return _by_runs(ptr, kept["nodes"], kept["sorted"], tree, number, allocate)
+    first, last = between
+    counts = count_weights(level, first, last)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    n_ranges = max(1, min(threads, total // _LEAST_WEIGHTS))
+    cuts = np.searchsorted(ends, np.arange(1, n_ranges) * total / n_ranges)
+    bounds = [0, *cuts.tolist(), len(counts)]
+
+    def task(i: int) -> Packed:
+        low, high = bounds[i], bounds[i + 1]
+        return _pack_range(level, tree, number, first + low, pointers(counts[low:high]), coder)
+
+    return run(task, n_ranges, threads=threads)
 
 
-def _by_runs(
-    ptr: np.ndarray, nodes: np.ndarray, codes: np.ndarray, tree: LabelTree, number: int, allocate: Allocate
-) -> Packed:
-    """Return sorted weights in the layout of their level."""
+def joined_ranges(parts: Sequence[Packed]) -> Packed:
+    """Join consecutive ranges of the features of a level."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Packed._fields}
+    ptrs = {"ptr": [part.ptr for part in parts]}
+    if parts[0].is_in_runs:
+        ptrs["run_ptr"] = [part.run_ptr for part in parts]
+    return Packed(**arrays | {name: _joined_pointers(some) for name, some in ptrs.items()})
+
+
+def _joined_pointers(ptrs: Sequence[np.ndarray]) -> np.ndarray:
+    return pointers(np.concatenate([np.diff(ptr) for ptr in ptrs]))
+
+
+def _pack_range(level: Level, tree: LabelTree, number: int, first: int, ptr: np.ndarray, coder: Coder) -> Packed:
+    """Return the weights of the features from ``first`` on, of which ``ptr`` counts those of each."""
+    nodes, values = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.float32)
+    lazy.layout.sort_by_feature(level.features, level.nodes, level.values, first, ptr[:-1].copy(), nodes, values)
+    codes = coder.encode(values)
     starts = tree.starts[number]
     if len(starts) == 2 or starts[-1] <= WHOLE_BELOW:
-        local = allocate({"local": (_kind_for(int(starts[-1]) - 1), nodes.shape)})["local"]
-        local[:] = nodes
-        runs = (np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8))
-    else:
-        *runs, local = _split_runs(ptr, nodes, tree, number, allocate)
-    kept = allocate({"ptr": (np.int64, ptr.shape), "codes": (codes.dtype, codes.shape)})
-    kept["ptr"][:], kept["codes"][:] = ptr, codes
-    return Packed(kept["ptr"], local, kept["codes"], *runs)
+        local = nodes.astype(_kind_for(int(starts[-1]) - 1))
+        return Packed(ptr, local, codes, np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint8))
+    run_ptr, run_chunk, run_last, local = _split_runs(ptr, nodes, tree, number)
+    return Packed(ptr, local, codes, run_ptr, run_chunk, run_last)
 
 
 def _split_runs(
-    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int, allocate: Allocate = in_memory
+    ptr: np.ndarray, nodes: np.ndarray, tree: LabelTree, number: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Split the postings of a level into runs of siblings: run_ptr, run_chunk, run_last, local."""
     starts, parents, run_ptr = tree.starts[number], tree.parents[number], np.empty(len(ptr), np.int64)
     of_chunks, of_children = _kind_for(len(starts) - 2), _kind_for(tree.most_children[number] - 1)
     nothing = (np.empty(0, of_chunks), np.empty(0, of_children), np.empty(0, of_children))
     n_runs = lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *nothing)
-    lengths = {"run_chunk": n_runs, "run_last": n_runs, "local": len(nodes)}
-    kinds = {"run_chunk": of_chunks, "run_last": of_children, "local": of_children}
-    found = allocate({name: (kinds[name], (n,)) for name, n in lengths.items()})
-    runs = (found["run_chunk"], found["run_last"], found["local"])
+    runs = (np.empty(n_runs, of_chunks), np.empty(n_runs, of_children), np.empty(len(nodes), of_children))
     if n_runs:
         lazy.layout.split_runs(ptr, nodes, parents, starts, run_ptr, *runs)
     return run_ptr, *runs
@@ -168,40 +192,41 @@ class Coder:
     """
 
     weights: str
-    table: np.ndarray
     low: float = 1.0
     step: float = 1.0
 
     @classmethod
     def of(cls, parts: list[np.ndarray], weights: str) -> Coder:
         """Return the coder for the range of these weights."""
-        if weights == "float32":
-            return cls(weights, np.zeros(1, np.float32))
-        if weights == "float16":
-            return cls(weights, np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
+        if weights in ("float32", "float16"):
+            return cls(weights)
         if weights != "int8":
             raise BadConfig(f"weights must be float32, float16 or int8, but is {weights!r}")
         ranges = [_magnitudes(part) for part in parts if len(part)]
         high = max((high for _, high in ranges), default=1.0) or 1.0
         smallest = min((low for low, _ in ranges), default=high)
         low = max(smallest, high / _INT8_RANGE)
-        step = max(float(np.log(high / low)) / 127, 1e-9)
-        magnitudes = low * np.exp(np.arange(128) * step)
-        return cls(weights, np.concatenate([magnitudes, -magnitudes]).astype(np.float32), low, step)
+        return cls(weights, low, max(float(np.log(high / low)) / 127, 1e-9))
 
     @property
-    def kind(self) -> type:
-        """Type of a code."""
-        return {"float32": np.float32, "float16": np.uint16, "int8": np.uint8}[self.weights]
-
-    def encode(self, values: np.ndarray, codes: np.ndarray) -> None:
-        """Write one code per weight."""
+    def table(self) -> np.ndarray:
+        """The weight of each code."""
         if self.weights == "float32":
-            codes[:] = values
-        elif self.weights == "float16":
-            codes[:] = values.astype(np.float16).view(np.uint16)
-        else:
-            lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
+            return np.zeros(1, np.float32)
+        if self.weights == "float16":
+            return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        magnitudes = self.low * np.exp(np.arange(128) * self.step)
+        return np.concatenate([magnitudes, -magnitudes]).astype(np.float32)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Return one code per weight."""
+        if self.weights == "float32":
+            return values
+        if self.weights == "float16":
+            return values.astype(np.float16).view(np.uint16)
+        codes = np.empty(len(values), np.uint8)
+        lazy.layout.encode_log(values, np.float32(self.low), np.float32(1.0 / self.step), codes)
+        return codes
 
 
 def _magnitudes(values: np.ndarray, block: int = 1 << 22) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,7 @@ from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
 from umpteen.linear.chunk import Problem, chunks_of
 from umpteen.linear.fit import config_of, level_name, train_levels, uses_predictions
-from umpteen.linear.pack import Coder, Level, join_packed, pack_level
+from umpteen.linear.pack import Coder, Level, Packed, count_weights, join_packed, joined_ranges, pack_features
 from umpteen.linear.search import LinearTree, row_blocks
 from umpteen.store import Checkpoint
 from umpteen.store.mapped import resident_limit
@@ -49,6 +49,8 @@ _PARTS_A_WORKER = 8  # into which work is divided if it is between these
 _KEPT = 3.0  # weights of a node for each row that has it, times the threshold, at most
 _WEIGHT_BYTES = 25  # of a trained weight until its part is written
 _ENTRY_BYTES = 8  # of an entry of a label vector
+_PACKING_BYTES = 20  # of a weight that is packed
+_LEAST_WEIGHTS = 1 << 20  # of a task that packs them
 _SUBTREES = 32  # at least so many are grown as tasks, if there are as many nodes
 
 
@@ -176,6 +178,18 @@ def train_nodes(
     problem = Problem(source, targets, mask, starts, from_dict(LinearConfig, config), seed, (first, last))
     with resident_limit(n.maps):
         return train_levels([problem], threads=threads, memory=n.solver)[0].arrays()
+
+
+@part_task
+def pack_range(
+    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, level: int, first: int, last: int,
+    coder: dict[str, Any], memory: int, threads: int,
+) -> Tensors:  # fmt: skip
+    """Return the weights of a range of the features of a level, packed for the search."""
+    labels, weights = LabelTree.from_arrays(checkpoint.load(tree)), Level(**checkpoint.load(f"{tree}-level-{level}"))
+    with resident_limit(Memory(memory).maps):
+        found = pack_features(weights, labels, level, (first, last), Coder(**coder), threads)
+    return joined_ranges(found)._asdict()
 
 
 # The order of the work
@@ -363,13 +377,22 @@ class StoredTree:
         return LinearTree(self._stages.load(stage), tree, self.rows.n_features, self.search)
 
     def _pack(self, stage: str, tree: LabelTree, levels: list[Level], weights: str) -> None:
-        coder, scratch = Coder.of([level.values for level in levels], weights), self._stages.scratch
-        parts = [
-            pack_level(level, tree, number, self.rows.n_features, coder, scratch, scratch)
-            for number, level in enumerate(levels)
-        ]
+        """Pack ranges of the features of each level as tasks, and put them together."""
+        coder = Coder.of([level.values for level in levels], weights)
+        parts = [self._packed_parts(f"{stage}-{number}", number, level) for number, level in enumerate(levels)]
+        every = [part for of_level in parts for part in of_level]
+        self.store.make(pack_range, every, "pack weights", self.store.progress, tree=self.name, coder=asdict(coder))
+        found = [[Packed(**self._stages.load(part.name)) for part in of_level] for of_level in parts]
         with self._stages.writing(stage) as allocate:
-            join_packed(parts, [level.bias for level in levels], tree, coder, allocate)
+            join_packed(found, [level.bias for level in levels], tree, coder, allocate)
+        self._stages.drop(*(part.name for part in every))
+
+    def _packed_parts(self, name: str, number: int, level: Level) -> list[Part]:
+        """Divide the features of a level."""
+        counts = count_weights(level, 0, self.rows.n_features)
+        most = max(float(counts.sum()) / (2 * max(1, self.store.engine.n_workers)), _LEAST_WEIGHTS)
+        cuts = cut((counts, most), (counts * _PACKING_BYTES, self.store.of_task.part))
+        return [replace(part, arguments={**part.arguments, "level": number}) for part in _ranges(name, cuts, counts)]
 
 
 def _top_levels(counts: Sequence[int]) -> int:
