@@ -50,7 +50,7 @@ class StoredTexts(Sequence[str]):
         if checkpoint.has(TEXTS):
             return cls(checkpoint.place)
         if isinstance(texts, Sequence):  # can be read twice: once for the lengths
-            lengths = (len(piece) for pieces in _pieces(texts) for piece in pieces)
+            lengths = (_n_bytes(as_text(text, row)) for row, text in enumerate(texts))
             offsets = pointers(np.fromiter(lengths, np.int64, len(texts)))
             joined = (np.frombuffer(b"".join(pieces), np.uint8) for pieces in _pieces(texts))
             text = Pieces(np.dtype(np.uint8), (int(offsets[-1]),), joined)
@@ -136,6 +136,11 @@ def digest_of(texts: Iterable[str]) -> str:
         for piece in pieces:
             digest.update(piece)
     return digest.hexdigest()
+
+
+def _n_bytes(text: str) -> int:
+    """Return the length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[list[bytes]]:

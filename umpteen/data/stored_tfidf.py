@@ -10,7 +10,7 @@ rows-0-900     tf-idf rows of a range of the texts, which are joined to the stag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from umpteen.config import TfidfConfig, from_dict, to_dict
+from umpteen.data.sparse import pointers
 from umpteen.data.stored_texts import StoredTexts
 from umpteen.data.tfidf import Tfidf, stack
 from umpteen.data.vocabulary import (
@@ -36,14 +37,15 @@ from umpteen.errors import BadInput
 from umpteen.kernels.vocabulary import N_SHARDS
 from umpteen.store import Checkpoint
 from umpteen.store.mapped import resident_limit
-from umpteen.store.parts import Part, join_parts, make_parts, part_task
+from umpteen.store.parts import Part, blocks, join_parts, make_parts, part_task
 from umpteen.store.tensors import Tensors
 
 ROWS, TFIDF, KEPT, TERMS, NAMED = "rows", "tfidf", "kept", "terms", "named"
 
 _RANGE_BYTES = 24_000_000  # of the texts of one task, at most
 _LEAST_RANGE = 2_000_000
-_RANGES_A_WORKER = 16  # into which texts are divided if ranges are between these
+_RANGES_A_WORKER = 8  # into which texts are divided if ranges are between these
+_NAMES_AT_ONCE = 1 << 16  # strings that are copied
 _MEMORY_PER_BYTE = 12.0  # of a text whose terms are counted
 
 
@@ -85,10 +87,24 @@ def _packed_names(names: Mapping[int, bytes]) -> Tensors:
     return {"columns": columns, "ends": ends, "text": np.frombuffer(b"".join(strings), np.uint8)}
 
 
-def _unpacked_names(arrays: Tensors) -> dict[int, bytes]:
+def _joined_names(parts: Sequence[Tensors]) -> Tensors:
+    """Join packed names; a term that is in several parts has the same string in each."""
+    text = np.concatenate([part["text"] for part in parts])
+    columns, at = np.unique(np.concatenate([part["columns"] for part in parts]), return_index=True)
+    lengths = np.concatenate([np.diff(part["ends"], prepend=0) for part in parts])
+    begins = pointers(lengths)[at]
+    ends = np.cumsum(lengths[at])
+    taken = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    for first, last in blocks(len(at), _NAMES_AT_ONCE):
+        done = int(ends[first - 1]) if first else 0
+        shift = np.repeat(begins[first:last] - np.append(done, ends[first : last - 1]), lengths[at[first:last]])
+        taken[done : ends[last - 1]] = text[np.arange(done, ends[last - 1]) + shift]
+    return {"columns": columns, "ends": ends, "text": taken}
+
+
+def _unpacked_names(arrays: Tensors) -> list[bytes]:
     text, ends = arrays["text"].tobytes(), arrays["ends"].tolist()
-    strings = (text[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
-    return dict(zip(arrays["columns"].tolist(), strings, strict=True))
+    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 @part_task
@@ -166,21 +182,20 @@ class StoredTfidf:
         if not stages.has(NAMED):
             stages.save(NAMED, {**_packed_names({}), "upto": np.zeros(1, np.int64)})
         known = stages.load(NAMED, mmap=False)  # Windows cannot replace a file that is mapped
-        names, upto = _unpacked_names(known), int(known["upto"][0])
+        upto = int(known.pop("upto")[0])
         waiting = [part for part in self._ranges if part.arguments["last"] > upto]
         n_at_once = 2 * max(1, self.engine.n_workers)  # a cluster may be without nodes for a moment
-        while len(names) < n_terms and waiting:
+        while len(known["columns"]) < n_terms and waiting:
             some, waiting = waiting[:n_at_once], waiting[n_at_once:]
             parts = self._make(name, "names", "name terms", some)
-            for part in parts:
-                names |= _unpacked_names(stages.load(part))
-            stages.save(NAMED, {**_packed_names(names), "upto": np.array([some[-1].arguments["last"]])})
+            known = _joined_names([known, *(stages.load(part) for part in parts)])
+            stages.save(NAMED, {**known, "upto": np.array([some[-1].arguments["last"]])})
             stages.drop(*parts)
             n_at_once *= 4
-        if len(names) < n_terms:
+        if len(known["columns"]) < n_terms:
             stages.drop(NAMED)
             raise BadInput("the texts changed while they were read; run the training again")
-        return [names[column] for column in range(n_terms)]
+        return _unpacked_names(known)
 
     @property
     def _ranges(self) -> list[Part]:
