@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from umpteen.config import TreeConfig
 from umpteen.errors import BadConfig
-from umpteen.tree import LabelTree, build, pifa, shape
+from umpteen.tree import LabelTree, build, grow, grow_top, pifa, shape
 
 BALANCED = ("halving", "kmeans", "random")
 KINDS = (*BALANCED, "unbalanced")
@@ -149,3 +149,21 @@ def test_progress_names_every_level():
     )  # fmt: skip
     assert list(stages) == ["tree level 1", "tree level 2"]
     assert all(seen[-1] == 0 for seen in stages.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_slices", [1, 2, 3, 7, 20, 1000])
+def test_slices_that_are_grown_alone_give_the_tree_of_all_labels(kind, n_slices):
+    vectors, config = vectors_of(200), TreeConfig(kind=kind, branching=6, leaf_size=4)
+    counts, order = shape(200, config), np.arange(200, dtype=np.int32)
+    levels, slices = grow_top(order, vectors, config, counts, n_slices, seed=3)
+    expected = build(vectors, config, seed=3)
+    if n_slices < expected.sizes[-2]:
+        assert n_slices <= len(slices) < n_slices * (2 if kind == "halving" else 6)
+    sizes = []
+    for first, of_nodes in slices:
+        part = order[first : first + of_nodes.sum()]
+        grown = grow(part, vectors, config, counts[len(levels) :], sizes=of_nodes, seed=3 + first)
+        sizes += grown[-1]
+    np.testing.assert_array_equal(order, expected.order)
+    np.testing.assert_array_equal(np.concatenate(sizes), np.diff(expected.starts[-1]))

@@ -84,7 +84,12 @@ def processes() -> Any:
 @pytest.fixture
 def small_parts(monkeypatch):
     """Divide even small work into many tasks."""
-    for name, value in {"_PART_WORK": 3_000, "_LEAST_WORK": 3_000, "_SUBTREES": 3}.items():
+    for name, value in {
+        "_PART_WORK": 3_000,
+        "_LEAST_WORK": 3_000,
+        "_SLICES_A_WORKER": 3,
+        "_LEAST_WEIGHTS": 100,
+    }.items():
         monkeypatch.setattr(stored, name, value)
 
 

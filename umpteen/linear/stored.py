@@ -7,6 +7,7 @@ on threads, in processes or on a cluster. The result is that of ``fit.train``, b
 
     rows, targets          the data: CSR matrices
     members, vectors       rows of each label; label vectors (eq. 4)
+    tree-0-top             the labels in slices, as far as they were divided before tasks cluster them
     tree-0                 the first tree
     tree-0-targets-1       targets of its second level, by node
     tree-0-mask-1          rows that train the children of each parent there
@@ -39,7 +40,17 @@ from umpteen.store import Checkpoint
 from umpteen.store.mapped import resident_limit
 from umpteen.store.parts import Part, blocks, join_parts, make_parts, part_task
 from umpteen.store.tensors import Tensors
-from umpteen.tree import Columns, LabelTree, grow, lifted_columns, mask_columns, shape, starts_of, sum_members
+from umpteen.tree import (
+    Columns,
+    LabelTree,
+    grow,
+    grow_top,
+    lifted_columns,
+    mask_columns,
+    shape,
+    starts_of,
+    sum_members,
+)
 
 ROWS, TARGETS, MEMBERS, VECTORS = "rows", "targets", "members", "vectors"
 
@@ -51,7 +62,7 @@ _WEIGHT_BYTES = 25  # of a trained weight until its part is written
 _ENTRY_BYTES = 8  # of an entry of a label vector
 _PACKING_BYTES = 20  # of a weight that is packed
 _LEAST_WEIGHTS = 1 << 20  # of a task that packs them
-_SUBTREES = 32  # at least so many are grown as tasks, if there are as many nodes
+_SLICES_A_WORKER = 4  # into which the labels are divided before tasks cluster them
 
 
 @dataclass(frozen=True)
@@ -138,19 +149,18 @@ def sum_labels(
 
 
 @part_task
-def grow_subtree(
-    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, first: int, last: int, counts: list[int],
+def grow_slice(
+    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, number: int, first: int, last: int, counts: list[int],
     config: dict[str, Any], seed: int, memory: int, threads: int,
 ) -> Tensors:  # fmt: skip
-    """Return a range of the order of the labels, clustered further, and the sizes of its nodes by level."""
-    order = checkpoint.load(top)["order"][first:last].copy()
+    """Return a slice of the order of the labels, clustered further, and the sizes of its nodes by level."""
+    arrays = checkpoint.load(top)
+    order, sizes = arrays["order"][first:last].copy(), np.split(arrays["sizes"], arrays["cuts"])[number]
     with resident_limit(Memory(memory).maps):
         vectors, settings = load_matrix(checkpoint, VECTORS), from_dict(TreeConfig, config)
-        levels = grow(order, vectors, settings, counts, seed=seed + first, threads=threads)
-    found = {"order": order}
-    for number, nodes in enumerate(levels):
-        found |= {f"n-{number}": np.array([len(sizes) for sizes in nodes]), f"sizes-{number}": np.concatenate(nodes)}
-    return found
+        levels = grow(order, vectors, settings, counts, sizes=sizes, seed=seed + first, threads=threads)
+    found = {f"n-{number}": np.array([len(sizes) for sizes in level]) for number, level in enumerate(levels)}
+    return found | {"order": order, "sizes": np.concatenate(levels[-1])}
 
 
 @part_task
@@ -237,19 +247,14 @@ class StoredTree:
             return LabelTree.flat(n_labels)
         if not self._stages.has(VECTORS):
             self._sum_vectors(config.max_features)
-        n_top = 0 if isinstance(self.store.engine, LocalEngine) else _top_levels(counts)
+        if not isinstance(self.store.engine, LocalEngine):
+            return self._by_slices(counts, config)
         order, vectors = np.arange(n_labels, dtype=np.int32), load_matrix(self._stages, VECTORS)
-        top = self.name + "-top"
-        if n_top and self._stages.has(top):
-            arrays = self._stages.load(top)
-            order, starts = arrays["order"], tuple(arrays[f"starts-{level}"] for level in range(n_top + 1))
-        else:
-            options = {"seed": self.seed, "threads": self.store.threads, "progress": self.store.progress}
-            starts = starts_of(grow(order, vectors, config, counts[: n_top or None], **options), n_labels)
-        if not n_top:
-            return LabelTree(order, starts)
-        self._stages.save(top, {"order": order, **{f"starts-{level}": ptr for level, ptr in enumerate(starts)}})
-        return self._lower(top, starts, counts[n_top:], config)
+        return LabelTree(order, starts_of(grow(order, vectors, config, counts, **self._options), n_labels))
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"seed": self.seed, "threads": self.store.threads, "progress": self.store.progress}
 
     def _sum_vectors(self, keep: int) -> None:
         """Make the label vectors, a range of labels after the other."""
@@ -267,23 +272,40 @@ class StoredTree:
         shape_ = np.array([n_labels, self.rows.n_sparse], np.int64)
         join_parts(stages, VECTORS, names, pointers=["indptr"], extra={"shape": shape_})
 
-    def _lower(
-        self, top: str, starts: tuple[np.ndarray, ...], counts: tuple[int, ...], config: TreeConfig
-    ) -> LabelTree:
-        """Grow the sub-trees below the top levels as tasks, and put them together."""
-        parts = _ranges(f"{self.name}-below", starts[-1], np.diff(starts[-1]))
+    def _by_slices(self, counts: tuple[int, ...], config: TreeConfig) -> LabelTree:
+        """Divide the labels until there are enough slices, which are grown as tasks, and put these together."""
+        top = self.name + "-top"
+        if not self._stages.has(top):
+            self._grow_top(top, counts, config)
+        arrays = self._stages.load(top)
+        starts = [arrays[f"starts-{level}"] for level in range(int(arrays["n_levels"][0]))]
+        ends = np.append(arrays["firsts"], len(arrays["order"]))
+        parts = [
+            replace(part, arguments={**part.arguments, "number": number})
+            for number, part in enumerate(_ranges(f"{self.name}-below", ends, np.diff(ends)))
+        ]
         names = self.store.make(
-            grow_subtree, parts, "sub-trees", self.store.progress,
-            top=top, counts=list(counts), config=to_dict(config), seed=self.seed,
+            grow_slice, parts, "sub-trees", self.store.progress,
+            top=top, counts=list(counts[len(starts) :]), config=to_dict(config), seed=self.seed,
         )  # fmt: skip
         found = [self._stages.load(name) for name in names]
-        order = np.concatenate([arrays["order"] for arrays in found])
-        below = [
-            pointers(np.concatenate([arrays[f"n-{number}"] for arrays in found])).astype(np.int32)
-            for number in range(len(counts))
-        ]
-        last = np.concatenate([arrays[f"sizes-{len(counts) - 1}"] for arrays in found])
-        return LabelTree(order, (*starts[:-1], *below, pointers(last).astype(np.int32)))
+
+        def joined(name: str) -> np.ndarray:
+            return np.concatenate([arrays[name] for arrays in found])
+
+        below = [pointers(joined(f"n-{level}")) for level in range(1, len(counts) - len(starts) + 1)]
+        levels = (*starts, *below, pointers(joined("sizes")))
+        return LabelTree(joined("order"), tuple(level.astype(np.int32, copy=False) for level in levels))
+
+    def _grow_top(self, stage: str, counts: tuple[int, ...], config: TreeConfig) -> None:
+        order, vectors = np.arange(self.Y.shape[1], dtype=np.int32), load_matrix(self._stages, VECTORS)
+        n_slices = _SLICES_A_WORKER * max(1, self.store.engine.n_workers)
+        levels, slices = grow_top(order, vectors, config, counts, n_slices, **self._options)
+        starts = starts_of(levels, len(order))[:-1]
+        arrays = {"order": order, "n_levels": np.array([len(starts)]), "firsts": np.array([s.first for s in slices])}
+        sizes = [slice_.sizes for slice_ in slices]
+        arrays |= {"sizes": np.concatenate(sizes), "cuts": np.cumsum([len(each) for each in sizes])[:-1]}
+        self._stages.save(stage, arrays | {f"starts-{level}": ptr for level, ptr in enumerate(starts)})
 
     # Training
 
@@ -393,16 +415,6 @@ class StoredTree:
         most = max(float(counts.sum()) / (2 * max(1, self.store.engine.n_workers)), _LEAST_WEIGHTS)
         cuts = cut((counts, most), (counts * _PACKING_BYTES, self.store.of_task.part))
         return [replace(part, arguments={**part.arguments, "level": number}) for part in _ranges(name, cuts, counts)]
-
-
-def _top_levels(counts: Sequence[int]) -> int:
-    """Return how many levels are clustered before sub-trees are tasks; 0 if there would be no level below."""
-    n_nodes = 1
-    for number, count in enumerate(counts[:-1], start=1):
-        n_nodes *= count
-        if n_nodes >= _SUBTREES:
-            return number
-    return len(counts) - 1
 
 
 def cut(*limits: tuple[np.ndarray, float]) -> np.ndarray:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -140,31 +141,50 @@ def build(
     return LabelTree(order, starts_of(levels, n_labels))
 
 
+class Slice(NamedTuple):
+    """A range of the order of the labels, which consecutive nodes of one level are to divide."""
+
+    first: int
+    sizes: np.ndarray  # labels of each node
+
+
 def grow(
     order: np.ndarray,
     vectors: sp.csr_matrix,
     config: TreeConfig,
     counts: Sequence[int],
     *,
+    sizes: np.ndarray | None = None,
     seed: int = 0,
     threads: int = 1,
     progress: Progress = silent,
-    first_level: int = 0,
 ) -> list[list[np.ndarray]]:
     """Cluster the labels in ``order``, which is reordered; return the sizes of the children of each node by level.
 
-    A sub-tree that begins at position p of a whole order is the same if it is grown alone with ``seed`` + p.
+    With ``sizes`` the labels are those of a slice that :func:`grow_top` returned, which is the first level. A slice
+    that begins at position p of the whole order is divided as there if it is grown alone with ``seed`` + p.
     """
-    bounds, levels = np.array([0, len(order)]), []
-    for level, count in enumerate(counts, start=first_level + 1):
-        runner = partial(run, threads=threads, stage=f"tree level {level}", progress=progress)
-        if config.kind in ("halving", "auto"):
-            parts = _halve_all(order, bounds, count, _Halving(vectors, config, seed), runner)
-        else:
-            parts = _split_all(order, bounds, count, _splitter(vectors, config, seed), runner)
-        levels.append([part[part > 0] for part in parts])
-        bounds = pointers(np.concatenate(levels[-1]))
-    return levels
+    growing = _Growing(order, vectors, config, seed, threads, progress)
+    return growing.grow(counts, sizes=sizes)[0]
+
+
+def grow_top(
+    order: np.ndarray,
+    vectors: sp.csr_matrix,
+    config: TreeConfig,
+    counts: Sequence[int],
+    n_slices: int,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> tuple[list[list[np.ndarray]], list[Slice]]:
+    """Begin as :func:`grow` does, until at least ``n_slices`` slices can be grown by themselves, and return these too.
+
+    The slices are at the last of the levels that are returned.
+    """
+    growing = _Growing(order, vectors, config, seed, threads, progress)
+    return growing.grow(counts, n_slices=n_slices)
 
 
 def starts_of(levels: Sequence[Sequence[np.ndarray]], n_labels: int) -> tuple[np.ndarray, ...]:
@@ -174,10 +194,61 @@ def starts_of(levels: Sequence[Sequence[np.ndarray]], n_labels: int) -> tuple[np
     return (*starts, pointers(last).astype(np.int32))
 
 
+@dataclass
+class _Growing:
+    """The order of the labels while they are clustered."""
+
+    order: np.ndarray
+    vectors: sp.csr_matrix
+    config: TreeConfig
+    seed: int
+    threads: int
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self._halving = _Halving(self.vectors, self.config, self.seed)
+
+    def grow(
+        self, counts: Sequence[int], *, sizes: np.ndarray | None = None, n_slices: float = math.inf
+    ) -> tuple[list[list[np.ndarray]], list[Slice]]:
+        """Divide all labels, or a slice of them, level by level, until there are so many slices."""
+        levels = [] if sizes is None else [[sizes]]
+        slices = [Slice(0, np.array([len(self.order)]) if sizes is None else sizes)]
+        for level, count in enumerate((*counts, 0)):
+            slices = self._halve(slices, n_slices, self._runner(level))
+            if not count or len(slices) >= n_slices:
+                break
+            parts, slices = self._divide(slices, count, self._runner(level + 1))
+            levels.append(parts)
+        return levels, slices
+
+    def _runner(self, level: int) -> Runner:
+        return partial(run, threads=self.threads, stage=f"tree level {level}", progress=self.progress)
+
+    def _divide(self, nodes: list[Slice], count: int, runner: Runner) -> tuple[list[np.ndarray], list[Slice]]:
+        """Return the sizes of the children of each node, and slices of them: halving comes later."""
+        if self.config.kind in ("halving", "auto"):
+            parts = [_even(int(sizes[0]), min(count, max(int(sizes[0]), 1))) for _, sizes in nodes]
+            parts = [part[part > 0] for part in parts]
+            return parts, [Slice(node.first, part) for node, part in zip(nodes, parts, strict=True) if len(part)]
+        bounds = [node.first for node in nodes] + [len(self.order)]
+        parts = _split_all(self.order, bounds, count, _splitter(self.vectors, self.config, self.seed), runner)
+        parts = [part[part > 0] for part in parts]
+        sizes = np.concatenate(parts)
+        return parts, [Slice(int(first), np.array([n])) for first, n in zip(pointers(sizes), sizes, strict=False)]
+
+    def _halve(self, slices: list[Slice], n_slices: float, runner: Runner) -> list[Slice]:
+        """Halve slices until each is one node, or until there are so many; those of one round are independent."""
+        while len(slices) < n_slices and (wide := [each for each in slices if len(each.sizes) > 1]):
+            runner(lambda i, wide=wide: self._halving(self.order, *wide[i]), len(wide))
+            slices = [part for each in slices for part in _halves(*each)]
+        return slices
+
+
 def _split_all(
-    order: np.ndarray, bounds: np.ndarray, count: int, splitter: Splitter, runner: Runner
+    order: np.ndarray, bounds: Sequence[int], count: int, splitter: Splitter, runner: Runner
 ) -> list[np.ndarray]:
-    """Split every slice of labels; return the sizes of the parts of each."""
+    """Split every node; return the sizes of the parts of each."""
 
     def task(i: int) -> np.ndarray:
         members = order[bounds[i] : bounds[i + 1]]
@@ -188,21 +259,11 @@ def _split_all(
     return runner(task, len(bounds) - 1)
 
 
-def _halve_all(
-    order: np.ndarray, bounds: np.ndarray, count: int, halving: _Halving, runner: Runner
-) -> list[np.ndarray]:
-    """Split every slice by repeated halving; the halvings of one round are independent and run in parallel."""
-    parts = [_even(int(n), min(count, max(int(n), 1))) for n in np.diff(bounds)]
-    waiting = [(int(low), sizes) for low, sizes in zip(bounds, parts, strict=False)]
-    while waiting := [(low, sizes) for low, sizes in waiting if len(sizes) > 1]:
-        runner(lambda i, waiting=waiting: halving(order, *waiting[i]), len(waiting))
-        waiting = [half for low, sizes in waiting for half in _halves(low, sizes)]
-    return parts
-
-
-def _halves(low: int, sizes: np.ndarray) -> list[tuple[int, np.ndarray]]:
+def _halves(first: int, sizes: np.ndarray) -> list[Slice]:
     middle = len(sizes) // 2
-    return [(low, sizes[:middle]), (low + int(sizes[:middle].sum()), sizes[middle:])]
+    if not middle:
+        return [Slice(first, sizes)]
+    return [Slice(first, sizes[:middle]), Slice(first + int(sizes[:middle].sum()), sizes[middle:])]
 
 
 def _splitter(vectors: sp.csr_matrix, config: TreeConfig, seed: int) -> Splitter:
