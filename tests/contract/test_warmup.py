@@ -8,8 +8,14 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from umpteen import XRLinear
+from umpteen.engine import LocalEngine, Task
+
+from .conftest import make
 
 COMPILED = """
 import importlib, json, pkgutil, sys
@@ -168,3 +174,24 @@ def test_warmup_for_something_else_is_refused() -> None:
 
     with pytest.raises(ValueError, match="purpose must be one of all, predict, but is 'predictions'; did you mean"):
         warmup(purpose="predictions")
+
+
+class SharedFiles(LocalEngine):
+    """Stands for a cluster: ``warm`` gets the tasks that its processes are to warm up with."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.warm: list[Task] = []
+
+    def check_storage(self, folder: Any) -> None:
+        pass
+
+    def warm_up(self, task: Task) -> None:
+        self.warm.append(task)
+
+
+def test_the_processes_of_a_cluster_warm_up_while_tasks_are_prepared(tmp_path):
+    engine, data = SharedFiles(), make(60, seed=1)
+    XRLinear(tree={"leaf_size": 5}).fit(data.texts, data.lists, engine=engine, checkpoint=tmp_path)
+    (task,) = engine.warm
+    assert task(1) is None

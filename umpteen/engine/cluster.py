@@ -111,6 +111,11 @@ class RayEngine:
         place = Path(folder).absolute()
         check_storage(next((parent for parent in (place, *place.parents) if parent.exists()), place), self.threads)
 
+    def warm_up(self, task: Task) -> None:
+        """Send a task to all cores, which start their processes and load what they need; do not wait for it."""
+        for _ in range(self.n_workers):
+            self._send(task)
+
     def object_store_report(self) -> ObjectStoreReport:
         """Return what went through the object stores since the engine was made, until it is closed."""
         self._count()
@@ -157,9 +162,13 @@ class RayEngine:
         while run.waiting and len(run.running) < self.n_workers + n_waiting:
             i = run.waiting.popleft()
             run.attempts[i] += 1
-            question = _question(run.tasks[i], self.threads)
-            self._message_bytes += len(question)
-            run.running[self._answer.remote(question)] = i
+            run.running[self._send(run.tasks[i])] = i
+
+    def _send(self, task: Task) -> Any:
+        """Send a task to a node; return what its answer will be got by."""
+        question = _question(task, self.threads)
+        self._message_bytes += len(question)
+        return self._answer.remote(question)
 
     def _collect(self, run: _Run) -> Iterable[int]:
         """Wait for tasks and yield those that are done; tasks whose process ended wait again."""

@@ -73,6 +73,10 @@ class SharesFiles(Protocol):
         """Refuse a folder that is not shared by all machines."""
         ...
 
+    def warm_up(self, task: Task) -> None:
+        """Run a task in all processes that run tasks, while other work goes on here; its result does not matter."""
+        ...
+
 
 class LocalEngine:
     """Runs tasks one after the other in this process, each with all threads.

@@ -21,7 +21,7 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.engine.ranks import present
 from umpteen.engine.select import make_engine
-from umpteen.engine.tasks import SharesFiles
+from umpteen.engine.tasks import SharesFiles, Task
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
@@ -32,6 +32,7 @@ _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 TEXTS, FEATURES = "texts", "features"  # folders of texts and their tf-idf rows, if these are in files
 FINETUNING = "finetuning"  # folder of the stages of an encoder
 TREES = "trees"  # folder of the stages of the trees of a ranker
+_WARM_UP = Task("umpteen.models.warmup:warm_up_tasks", {})
 _ELSEWHERE = ("threads", "encoder", "network", "training")  # settings that the trees of a ranker do not read
 
 
@@ -184,6 +185,7 @@ def begin_run(
     run = Run(checkpoint, engine, bound, in_files=in_files)
     if isinstance(engine, SharesFiles):
         engine.check_storage(run.folder)
+        engine.warm_up(_WARM_UP)
     return run
 
 

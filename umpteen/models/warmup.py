@@ -22,7 +22,7 @@ from umpteen.data.rows import Rows
 from umpteen.data.targets import Targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.data.xmc import read_rows
-from umpteen.engine import Progress, silent
+from umpteen.engine import Progress, silent, task
 from umpteen.errors import BadInput, nearest
 from umpteen.linear import Level, LinearTree
 from umpteen.models import folder
@@ -33,6 +33,7 @@ from umpteen.tree import LabelTree
 PURPOSES = ("all", "predict")
 
 _N_LABELS, _N_FEATURES, _N_ROWS = 600, 8, 80
+_TINY_MEMORY = 10**9  # bytes
 _WEIGHTS = ("int8", "float16", "float32")
 
 
@@ -138,14 +139,25 @@ def _read_file(place: Path) -> None:
 # Training
 
 
+@task
+def warm_up_tasks(*, threads: int) -> None:
+    """Load or compile what the tasks of a training need: train a tiny model from texts, with arrays in files."""
+    texts, labels, Y = _texts()
+    model = XRLinear(tree={"leaf_size": 16, "branching": 8}, linear={"negatives": "tfn+man"}, threads=threads)
+    model.fit(texts, Y, label_names=labels, memory=_TINY_MEMORY)
+
+
+def _texts() -> tuple[list[str], Labels, sp.csr_matrix]:
+    """Make texts of random words with two labels each."""
+    labels, Y = Labels.from_lists([[f"label {i}", f"label {(i * 7) % _N_LABELS}"] for i in range(_N_LABELS)])
+    rng, words = np.random.default_rng(0), [f"word{i}" for i in range(60)]
+    return [" ".join(rng.choice(words, 12)) for _ in range(_N_LABELS)], labels, Y
+
+
 def _trainings() -> list[Callable[[Path], None]]:
     """List models of every kind, to be trained, saved, opened, asked and measured."""
-    rng = np.random.default_rng(0)
-    lists = [[f"label {i % _N_LABELS}", f"label {(i * 7) % _N_LABELS}"] for i in range(_N_LABELS)]
-    labels, Y = Labels.from_lists(lists)
+    texts, labels, Y = _texts()
     X = sp.random(_N_LABELS, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
-    words = [f"word{i}" for i in range(60)]
-    texts = [" ".join(rng.choice(words, 12)) for _ in range(_N_LABELS)]
     narrow = {"leaf_size": 16}
     models = [
         (XRLinear(tree={**narrow, "branching": 8}, linear={"negatives": "tfn+man"}, trees=2), texts),
