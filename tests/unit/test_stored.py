@@ -16,7 +16,8 @@ from umpteen.engine import LocalEngine, Memory
 from umpteen.engine.processes import ProcessEngine
 from umpteen.linear import LinearTree, stored, train
 from umpteen.linear.choose import settle
-from umpteen.linear.stored import Store, StoredTree, cut, load_rows, place_rows, save_matrix
+from umpteen.linear.stored import Store, StoredTree, cut
+from umpteen.linear.stored_arrays import load_rows, place_rows, save_matrix
 from umpteen.store import Checkpoint
 from umpteen.tree import build, pifa
 

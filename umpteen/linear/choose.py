@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -37,6 +37,8 @@ _SHARE = 0.03  # maximum fraction of the work of the last level, for each cost
 _LITTLE_WORK = 500_000  # feature visits that are always allowed: a few hundredths of a second
 _LEAST_GROUPS = 4  # minimum number of groups of labels
 
+Measure = Callable[[Problem, Sequence[Job], Sequence[float]], np.ndarray]
+
 
 def settle(
     rows: Rows,
@@ -47,12 +49,13 @@ def settle(
     *,
     seed: int = 0,
     threads: int = 1,
-    memory: float = 0.0,
     last_level: Callable[[], tuple[Columns, Columns | None]] | None = None,
+    measure: Measure | None = None,
 ) -> LinearConfig:
     """Return the settings with ``negatives``, ``negatives_beam`` and ``cost`` chosen, where they are automatic.
 
-    ``last_level`` returns targets and true parents of the labels by column, if they need not be computed here.
+    ``last_level`` returns targets and true parents of the labels by column, if they need not be computed here, and
+    ``measure`` does what :func:`held_out_losses` does, if not here.
     """
     per_row = _parents_per_row(Y, tree) if linear.negatives == "auto" else 0.0
     explained = 0.0
@@ -60,7 +63,8 @@ def settle(
         times = PREDICTED_OF_MANY if "man" in linear.negatives or per_row >= MANY_PARENTS else 1.0
         targets, mask = (last_level or partial(_last_level, Y, tree, linear))()
         problem = Problem(rows, targets, mask, tree.starts[-1], linear, seed)
-        cost, explained = _cost(_Trial(problem, _sample(problem, times), 1 if memory else threads))
+        trial = partial(measure or partial(held_out_losses, threads=threads), problem, _sample(problem, times))
+        cost, explained = _cost(linear.cost, trial)
         linear = replace(linear, cost=cost)
     if linear.negatives == "auto":
         negatives, beam = negatives_for(per_row, search.beam, explained)
@@ -97,33 +101,31 @@ def negatives_for(parents_per_row: float, beam: int, explained: float = 0.0) -> 
     return "tfn+man" if are_many or explained >= WELL_PREDICTED else "tfn", min(beam, n_predicted)
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A sample of the labels, to be trained on a part of the rows of their parents."""
+def held_out_losses(problem: Problem, jobs: Sequence[Job], costs: Sequence[float], *, threads: int = 1) -> np.ndarray:
+    """Train groups of labels on a part of the rows of their parents (``jobs``), with each of the costs.
 
-    problem: Problem
-    jobs: list[Job]
-    threads: int
+    Return (groups, costs + 1): the loss on the held-out rows for each cost, then that of the best constant margins.
+    """
+    rows, config = problem.rows, problem.config
+    groups = [_HeldOut.of(problem, job) for job in jobs]
+    tasks = [(i, j) for i, held in enumerate(groups) if held is not None for j in range(len(costs))]
+    chunks = SharedChunks(rows, [groups[i].job for i, _ in tasks])
+    scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
+    losses = np.zeros((len(jobs), len(costs) + 1))
 
-    def losses(self, costs: Sequence[float]) -> list[float]:
-        """Return the loss on the held-out rows for each of the costs, then that of the best constant margins."""
-        rows, config = self.problem.rows, self.problem.config
-        groups = [held for job in self.jobs if (held := _HeldOut.of(self.problem, job)) is not None]
-        tasks = [(held, cost) for held in groups for cost in costs]
-        chunks = SharedChunks(rows, [held.job for held, _ in tasks])
-        scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
+    def task(n: int) -> None:
+        i, j = tasks[n]
+        held, tried = groups[i], replace(problem, config=replace(config, cost=costs[j]))
+        with scratch.borrow() as (local, where), chunks.borrow(held.job, local) as chunk:
+            (group,) = train_chunk(tried, held.job, chunk, where)
+            losses[i, j] = loss_of(config, _margins(rows, held.rows, group, local), held.targets)
 
-        def task(i: int) -> float:
-            held, cost = tasks[i]
-            problem = replace(self.problem, config=replace(config, cost=cost))
-            with scratch.borrow() as (local, where), chunks.borrow(held.job, local) as chunk:
-                (group,) = train_chunk(problem, held.job, chunk, where)
-                return loss_of(config, _margins(rows, held.rows, group, local), held.targets)
-
-        order = np.argsort([-held.job.cost for held, _ in tasks], kind="stable").tolist()
-        found = run(task, len(tasks), threads=self.threads, order=order)
-        of_constants = sum(loss_of(config, best_constants(config, held.targets), held.targets) for held in groups)
-        return [*np.reshape(found, (-1, len(costs))).sum(axis=0).tolist(), of_constants]
+    order = np.argsort([-groups[i].job.cost for i, _ in tasks], kind="stable").tolist()
+    run(task, len(tasks), threads=threads, order=order)
+    for i, held in enumerate(groups):
+        if held is not None:
+            losses[i, -1] = loss_of(config, best_constants(config, held.targets), held.targets)
+    return losses
 
 
 class _HeldOut(NamedTuple):
@@ -136,22 +138,20 @@ class _HeldOut(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, job: Job) -> _HeldOut | None:
         """Split the rows of a group; None if there are no training rows or no held-out positives."""
-        is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(job.rows)) < _HELD_OUT
-        rows, others = job.rows[is_held_out], job.rows[~is_held_out]
+        every = np.arange(len(problem.rows), dtype=np.int32) if job.rows is None else job.rows
+        is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(every)) < _HELD_OUT
+        rows, others = every[is_held_out], every[~is_held_out]
         positives = problem.targets.between(job.first, job.last)[rows]
         if not len(others) or not positives.nnz:
             return None
         return cls(replace(job, rows=others), rows, positives.toarray())
 
 
-def _cost(trial: _Trial) -> tuple[float, float]:
+def _cost(given: float, trial: Callable[[Sequence[float]], np.ndarray]) -> tuple[float, float]:
     """Return C, given or with the lowest held-out loss, and the share of the loss that features explain."""
-    given = trial.problem.config.cost
-    if not trial.jobs:
-        return given or COSTS[-1], 0.0
-    *losses, of_constants = trial.losses([given] if given else COSTS[1:])
+    *losses, of_constants = trial([given] if given else COSTS[1:]).sum(axis=0).tolist()
     if len(losses) > 1 and losses[0] < losses[1]:
-        losses.insert(0, trial.losses(COSTS[:1])[0])
+        losses.insert(0, float(trial(COSTS[:1])[:, 0].sum()))
     explained = 1.0 - min(losses) / of_constants if of_constants else 0.0
     return given or lowest(losses), explained
 
@@ -161,9 +161,8 @@ def _sample(problem: Problem, times: float) -> list[Job]:
 
     The work of training is ``times`` that of the rows here.
     """
-    every = np.arange(len(problem.rows), dtype=np.int32)
     jobs = [
-        Job(low, min(low + LANES, last), every if some is None else some, work, 0)
+        Job(low, min(low + LANES, last), some, work, 0)
         for first, last, some, _, work in chunks_of(problem)
         for low in range(first, last, LANES)
     ]

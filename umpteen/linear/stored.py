@@ -1,9 +1,8 @@
 """Train the linear classifiers of trees with all large arrays in files.
 
-Rows, targets, label vectors, masks and weights are stages of a checkpoint. The work is done by tasks that read them by
-memory mapping and write parts, which are joined: sums of the rows of a range of labels, sub-trees, predicted parents of
-a range of rows, weights of a range of nodes. So training needs little memory, can be resumed after any part, and runs
-on threads, in processes or on a cluster. The result is that of ``fit.train``, byte for byte.
+Rows, targets, label vectors, masks and weights are stages of a checkpoint. The work is done by tasks (``stored_tasks``)
+that read them by memory mapping and write parts, which are joined. So training needs little memory, can be resumed
+after any part, and runs on threads, in processes or on a cluster. The result is that of ``fit.train``, byte for byte.
 
     rows, targets          the data: CSR matrices
     members, vectors       rows of each label; label vectors (eq. 4)
@@ -18,7 +17,7 @@ on threads, in processes or on a cluster. The result is that of ``fit.train``, b
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,20 +25,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.config import LinearConfig, SearchConfig, TreeConfig, from_dict, to_dict
+from umpteen.config import LinearConfig, SearchConfig, TreeConfig, to_dict
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import pointers
 from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, silent
 from umpteen.kernels import LANES
 from umpteen.linear.choose import settle
-from umpteen.linear.chunk import Problem, chunks_of
-from umpteen.linear.fit import config_of, level_name, train_levels, uses_predictions
-from umpteen.linear.pack import Coder, Level, Packed, count_weights, join_packed, joined_ranges, pack_features
+from umpteen.linear.chunk import Job, Problem, chunks_of
+from umpteen.linear.fit import config_of, level_name, uses_predictions
+from umpteen.linear.pack import Coder, Level, Packed, count_weights, join_packed
 from umpteen.linear.search import LinearTree, row_blocks
+from umpteen.linear.stored_arrays import MEMBERS, TARGETS, VECTORS, load_columns, load_matrix
+from umpteen.linear.stored_tasks import grow_slice, pack_range, predict_parents, sum_labels, train_nodes, try_costs
 from umpteen.store import Checkpoint
-from umpteen.store.mapped import resident_limit
-from umpteen.store.parts import Part, blocks, join_parts, make_parts, part_task
-from umpteen.store.tensors import Tensors
+from umpteen.store.parts import Part, blocks, join_parts, make_parts
 from umpteen.tree import (
     Columns,
     LabelTree,
@@ -49,10 +48,7 @@ from umpteen.tree import (
     mask_columns,
     shape,
     starts_of,
-    sum_members,
 )
-
-ROWS, TARGETS, MEMBERS, VECTORS = "rows", "targets", "members", "vectors"
 
 _PART_WORK = 3e8  # visits of features by one task: a few seconds
 _LEAST_WORK = 1e7  # visits below which work is not divided further
@@ -91,118 +87,6 @@ class Store:
         """Run the tasks of parts that are missing."""
         common |= {"memory": self.of_task.total, "rows": dict(self.rows.source)}
         return make_parts(self.checkpoint, self.engine, function, parts, common=common, stage=stage, progress=progress)
-
-
-# Rows and matrices in files
-
-
-def place_rows(checkpoint: Checkpoint, rows: Rows) -> Rows:
-    """Return feature rows that are mapped from a file: from that where they are, else from a new stage."""
-    if rows.source is not None:
-        return rows
-    if not checkpoint.has(ROWS):
-        arrays = {"indptr": rows.indptr, "indices": rows.indices, "data": rows.data, "dense": rows.dense}
-        checkpoint.save(ROWS, arrays | {"n_sparse": np.array([rows.n_sparse])})
-    return load_rows(checkpoint.place)
-
-
-def load_rows(place: Mapping[str, str]) -> Rows:
-    """Return the feature rows of a checkpoint, mapped."""
-    arrays = Checkpoint(**place).load(ROWS)
-    return Rows(arrays["indptr"], arrays["indices"], arrays["data"], int(arrays["n_sparse"][0]), arrays["dense"], place)
-
-
-def save_matrix(checkpoint: Checkpoint, stage: str, matrix: sp.csr_matrix) -> None:
-    """Save a sparse matrix as a stage, if it is not saved yet."""
-    if not checkpoint.has(stage):
-        shape_ = np.array(matrix.shape, np.int64)
-        arrays = {"indptr": matrix.indptr.astype(np.int64), "indices": matrix.indices.astype(np.int32)}
-        checkpoint.save(stage, arrays | {"data": matrix.data.astype(np.float32), "shape": shape_})
-
-
-def load_matrix(checkpoint: Checkpoint, stage: str) -> sp.csr_matrix:
-    """Return a sparse matrix of a checkpoint, mapped."""
-    arrays = checkpoint.load(stage)
-    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-    return sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()), copy=False)
-
-
-def _load_columns(checkpoint: Checkpoint, stage: str, n_rows: int) -> Columns:
-    arrays = checkpoint.load(stage)
-    return Columns(arrays["indptr"], arrays["indices"], arrays.get("data", np.empty(0, np.float32)), n_rows)
-
-
-# Tasks
-
-
-@part_task
-def sum_labels(
-    checkpoint: Checkpoint, *, rows: dict[str, str], first: int, last: int, keep: int, memory: int, threads: int
-) -> Tensors:
-    """Return the vectors of a range of labels: sums of the rows of each (eq. 4)."""
-    source, arrays = load_rows(rows), checkpoint.load(MEMBERS)
-    ptr = arrays["indptr"][first : last + 1]
-    members = arrays["indices"][ptr[0] : ptr[-1]]
-    with resident_limit(Memory(memory).maps):
-        found = sum_members(source.triplet, source.n_sparse, ptr - ptr[0], members, keep=keep, threads=threads)
-    return dict(zip(("indptr", "indices", "data"), found, strict=True))
-
-
-@part_task
-def grow_slice(
-    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, number: int, first: int, last: int, counts: list[int],
-    config: dict[str, Any], seed: int, memory: int, threads: int,
-) -> Tensors:  # fmt: skip
-    """Return a slice of the order of the labels, clustered further, and the sizes of its nodes by level."""
-    arrays = checkpoint.load(top)
-    order, sizes = arrays["order"][first:last].copy(), np.split(arrays["sizes"], arrays["cuts"])[number]
-    with resident_limit(Memory(memory).maps):
-        vectors, settings = load_matrix(checkpoint, VECTORS), from_dict(TreeConfig, config)
-        levels = grow(order, vectors, settings, counts, sizes=sizes, seed=seed + first, threads=threads)
-    found = {f"n-{number}": np.array([len(sizes) for sizes in level]) for number, level in enumerate(levels)}
-    return found | {"order": order, "sizes": np.concatenate(levels[-1])}
-
-
-@part_task
-def predict_parents(
-    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, matcher: str, first: int, last: int, beam: int,
-    search: dict[str, Any], memory: int, threads: int,
-) -> Tensors:  # fmt: skip
-    """Return the nodes that the levels above predict for a range of rows."""
-    source, labels = load_rows(rows), LabelTree.from_arrays(checkpoint.load(tree))
-    with resident_limit(Memory(memory).maps):
-        head = LinearTree(checkpoint.load(matcher), labels, source.n_features, from_dict(SearchConfig, search))
-        return {"labels": head.topk(source.between(first, last), beam, threads=threads).labels}
-
-
-@part_task
-def train_nodes(
-    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, level: int, first: int, last: int,
-    config: dict[str, Any], seed: int, memory: int, threads: int,
-) -> Tensors:  # fmt: skip
-    """Return the weights of a range of nodes of a level."""
-    source, n = load_rows(rows), Memory(memory)
-    targets = _load_columns(checkpoint, f"{tree}-targets-{level}", len(source))
-    mask = _load_columns(checkpoint, f"{tree}-mask-{level}", len(source)) if level else None
-    starts = checkpoint.load(tree)[f"starts-{level}"]
-    problem = Problem(source, targets, mask, starts, from_dict(LinearConfig, config), seed, (first, last))
-    with resident_limit(n.maps):
-        return train_levels([problem], threads=threads, memory=n.solver)[0].arrays()
-
-
-@part_task
-def pack_range(
-    checkpoint: Checkpoint, *, rows: dict[str, str], tree: str, level: int, first: int, last: int,
-    coder: dict[str, Any], memory: int, threads: int,
-) -> Tensors:  # fmt: skip
-    """Return the weights of a range of the features of a level, packed for the search."""
-    labels, weights = LabelTree.from_arrays(checkpoint.load(tree)), Level(**checkpoint.load(f"{tree}-level-{level}"))
-    with resident_limit(Memory(memory).maps):
-        found = pack_features(weights, labels, level, (first, last), Coder(**coder), threads)
-    return joined_ranges(found)._asdict()
-
-
-# The order of the work
 
 
 @dataclass(frozen=True)
@@ -262,7 +146,7 @@ class StoredTree:
         if not stages.has(MEMBERS):
             with stages.writing(MEMBERS) as allocate:
                 mask_columns(LabelTree.flat(n_labels), self.Y, 0, None, allocate=allocate)
-        members = _load_columns(stages, MEMBERS, len(self.rows))
+        members = load_columns(stages, MEMBERS, len(self.rows))
         work = _sums_by_column(np.diff(self.rows.indptr), members)
         kept = np.minimum(work, keep or work)
         cuts = cut((work, self.store.part_work(work)), (kept * _ENTRY_BYTES, self.store.of_task.part))
@@ -317,8 +201,21 @@ class StoredTree:
             targets = self._targets(tree, last, linear.relevance)
             return targets, self._true_mask(tree, last) if last else None
 
-        options = {"seed": self.seed, "threads": self.store.threads, "memory": self.store.memory.total}
-        return settle(self.rows, self.Y, tree, linear, self.search, last_level=last_level, **options)
+        def measure(problem: Problem, jobs: Sequence[Job], costs: Sequence[float]) -> np.ndarray:
+            parts = [
+                Part(f"{self.name}-trial-{len(costs)}-{job.first}", {"first": job.first, "last": job.last}, job.cost)
+                for job in jobs
+            ]
+            names = self.store.make(
+                try_costs, parts, "choose settings", self.store.progress,
+                tree=self.name, level=last, config=to_dict(linear), costs=list(costs), seed=self.seed,
+            )  # fmt: skip
+            losses = [self._stages.load(name)["losses"] for name in names]
+            return np.concatenate([*losses, np.zeros((0, len(costs) + 1))])
+
+        return settle(
+            self.rows, self.Y, tree, linear, self.search, seed=self.seed, last_level=last_level, measure=measure
+        )
 
     def train(self, tree: LabelTree, linear: LinearConfig) -> list[Level]:
         """Train all levels; what was finished before is not trained again."""
@@ -352,7 +249,7 @@ class StoredTree:
         if not self._stages.has(stage):
             with self._stages.writing(stage) as allocate:
                 lifted_columns(tree, self.Y, level, relevance=relevance, allocate=allocate)
-        return _load_columns(self._stages, stage, len(self.rows))
+        return load_columns(self._stages, stage, len(self.rows))
 
     def _true_mask(self, tree: LabelTree, level: int) -> Columns:
         """Return which rows have which true parents of a level."""
@@ -360,7 +257,7 @@ class StoredTree:
         if not self._stages.has(stage):
             with self._stages.writing(stage) as allocate:
                 mask_columns(tree, self.Y, level - 1, None, allocate=allocate)
-        return _load_columns(self._stages, stage, len(self.rows))
+        return load_columns(self._stages, stage, len(self.rows))
 
     def _mask(self, tree: LabelTree, level: int, levels: list[Level], linear: LinearConfig) -> Columns | None:
         """Return the rows that train the children of each parent (eqs. 7–8)."""
@@ -375,7 +272,7 @@ class StoredTree:
             with self._stages.writing(stage) as allocate:
                 mask_columns(tree, self.Y, level - 1, predicted, has_true=has_true, allocate=allocate)
             self._stages.drop(f"{self.name}-predicted-{level}")
-        return _load_columns(self._stages, stage, len(self.rows))
+        return load_columns(self._stages, stage, len(self.rows))
 
     def _predicted(self, tree: LabelTree, level: int, levels: list[Level], linear: LinearConfig) -> np.ndarray:
         stage, matcher = f"{self.name}-predicted-{level}", f"{self.name}-matcher-{level}"

@@ -30,7 +30,7 @@ from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
-from umpteen.linear.stored import load_rows
+from umpteen.linear.stored_arrays import load_rows
 from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN

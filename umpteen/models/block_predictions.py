@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.data.stored_texts import StoredTexts, digest_of
 from umpteen.engine import Engine, Progress, silent
-from umpteen.linear.stored import load_matrix, save_matrix
+from umpteen.linear.stored_arrays import load_matrix, save_matrix
 from umpteen.models.batch_job import model_digest, open_model
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint, Run, fingerprint

@@ -23,7 +23,8 @@ from umpteen.engine.ranks import present
 from umpteen.engine.select import make_engine
 from umpteen.engine.tasks import SharesFiles, Task
 from umpteen.linear import LinearTree, settle, train
-from umpteen.linear.stored import TARGETS, VECTORS, Store, StoredTree, place_rows, save_matrix
+from umpteen.linear.stored import Store, StoredTree
+from umpteen.linear.stored_arrays import TARGETS, VECTORS, place_rows, save_matrix
 from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, both, build, network_levels, pifa, pifa_dense, shape
