@@ -125,7 +125,7 @@ def test_an_encoder_on_a_gpu() -> None:
 
 
 def test_a_slower_machine_takes_longer() -> None:
-    slow = TYPICAL._replace(visit=2 * TYPICAL.visit, clustered=2 * TYPICAL.clustered, label=2 * TYPICAL.label)
+    slow = TYPICAL._replace(**{name: 2 * getattr(TYPICAL, name) for name in ("visit", "clustered", "label", "weight")})
     config = XRLinear().config
     usual, twice = (Plan.of(size(), config, cores=2, rates=rates).needs[0] for rates in (TYPICAL, slow))
     assert twice.seconds == pytest.approx(2 * usual.seconds)

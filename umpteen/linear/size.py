@@ -23,7 +23,8 @@ _PACKED_BYTES = 3  # of a weight in a tree that is finished
 _LARGEST = 2.0  # rows of the largest chunk, as a multiple of the mean
 _KEPT, _USUAL_THRESHOLD = 33, 0.1  # weights that a label with one row keeps, at most, with this threshold
 _GROWTH = 0.8  # exponent of their growth with the rows of a label: from 33 to 12 000 weights for 1 to 2 500 rows
-VISIT_FEATURES = 100  # that a row counts as by itself when it is visited
+_GROWTH_OF_SHORT = 0.86  # for clusters of labels, if rows have so few features that one row keeps them all
+VISIT_FEATURES = 5  # that a row counts as by itself when it is visited
 LOGISTIC = 2.5  # how many times as many weights the logistic loss keeps, and how much longer it takes
 
 
@@ -49,7 +50,8 @@ class TreeSize(NamedTuple):
             copy = 0.0 if n_parents == 1 else _NONZERO_BYTES * data.per_row * n_rows
             held = max(held, n_jobs * table + -(-n_jobs // per_copy) * copy)
             # of the weights of a node, so many are large enough, but no more than there are features of its rows
-            large, most = of_one_row * positives**_GROWTH, min(data.n_features, mean * data.per_row)
+            growth = _GROWTH_OF_SHORT if n_nodes < data.n_labels and data.per_row < _KEPT else _GROWTH
+            large, most = of_one_row * positives**growth, min(data.n_features, mean * data.per_row)
             n_weights += n_nodes * (float(np.mean(large * most / np.maximum(large + most, 1e-9))) + n_dense)
             n_visits += data.n_rows * visited * n_groups
         return cls(held, n_weights, n_visits)

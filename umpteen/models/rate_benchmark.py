@@ -34,7 +34,8 @@ def measure_rates() -> Rates:
     times = {name: seconds / _REFERENCE[name] for name, seconds in measure_tasks().items()}
     flops = {**TYPICAL.flops, "cpu": TYPICAL.flops["cpu"] / times.pop("product")}
     rates = {name: getattr(TYPICAL, name) * ratio for name, ratio in times.items()}
-    return TYPICAL._replace(**rates, label=TYPICAL.label * times["visit"], flops=flops, disk=_measure_disk())
+    rates |= {name: getattr(TYPICAL, name) * times["visit"] for name in ("label", "weight")}
+    return TYPICAL._replace(**rates, flops=flops, disk=_measure_disk())
 
 
 def measure_tasks() -> dict[str, float]:

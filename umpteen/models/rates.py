@@ -10,9 +10,10 @@ class Rates(NamedTuple):
     """
 
     character: float = 3e-8  # of a text that becomes a tf-idf row and tokens
-    clustered: float = 5e-7  # a feature of a label that is clustered
+    clustered: float = 1.5e-7  # a feature of a label that is clustered
     label: float = 2.6e-6  # a label in each tree, whether or not a row has it
-    visit: float = 6e-9  # a feature of a row for sixteen labels, until the solver stops
+    visit: float = 5e-9  # a feature of a row for sixteen labels, until the solver stops
+    weight: float = 2.4e-7  # a weight that is kept, until it is packed for the search
     step: float = 0.01  # of an optimiser, at least, on any device
     flops: dict[str, float] = {"cpu": 5e10, "mps": 2e12, "cuda": 1.2e14}  # noqa: RUF012
     disk: float = 5e8

@@ -119,7 +119,11 @@ def _with_ranker(work: Work, config: ModelConfig, n_dense: int, rates: Rates) ->
         jobs=tree.job_bytes, weights=tree.weight_bytes(config.trees),
         vectors=vectors + 8.0 * (n_rankers - 1) * data.n_nonzeros,
     )  # fmt: skip
-    return _add(work, Stage("training", amount, "features visited for 16 labels", rates.visit))._replace(
+    stages = (
+        Stage("training", amount, "features visited for 16 labels", rates.visit),
+        Stage("weights", n_rankers * config.trees * tree.n_weights, "weights", rates.weight),
+    )
+    return _add(work, *stages)._replace(
         memory=memory, n_weights=config.trees * tree.n_weights,
         model_bytes=work.model_bytes + config.trees * tree.model_bytes(data, config),
     )  # fmt: skip
