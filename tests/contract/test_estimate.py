@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import umpteen
 from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
 from umpteen.models.estimate import Estimate
+from umpteen.models.time_budget import with_time_budget
 from umpteen.neural.size import EncoderSize, NetworkSize
 from umpteen.tree import LabelTree
 
@@ -101,6 +103,43 @@ def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: floa
     found = estimate(recipe, *with_columns(500_000))
     assert seconds / 3 < found.seconds < seconds * 3
     assert memory_mb / 2 < found.memory_mb < memory_mb * 2
+
+
+def chosen_length(recipe: str, texts: list[str], **settings: Any) -> int:
+    config = create(recipe, {"threads": 1, "encoder.device": "cpu", **settings}).config
+    Y = sp.csr_matrix(np.ones((len(texts), 3), np.float32))
+    return with_time_budget(config, texts, Y).encoder.max_length
+
+
+@pytest.mark.parametrize("recipe", ["xr-transformer", "lightxml"])
+def test_a_time_budget_chooses_how_much_of_a_text_is_read(recipe: str) -> None:
+    long, short = ["word " * 2_000] * 50, ["word " * 10] * 47 + ["word " * 2_000] * 3
+    assert chosen_length(recipe, long) == 128
+    assert chosen_length(recipe, long, **{"encoder.max_length": 77}) == 77
+    lengths = [chosen_length(recipe, long, **{"training.time_budget": float(n)}) for n in (1, 40, 150, 600, 1e6)]
+    assert lengths == sorted(lengths)
+    assert (lengths[0], lengths[-1]) == (32, 512)
+    assert 32 < lengths[2] < 512
+    assert chosen_length(recipe, short, **{"training.time_budget": 1e6}) == 512
+    assert chosen_length(recipe, short[:48] * 2, **{"training.time_budget": 1e6}) == 32
+    assert chosen_length(recipe, long, **{"training.time_budget": 1e6, "encoder.windows": 16}) == 256
+
+
+def test_the_estimate_is_that_of_the_length_that_is_chosen() -> None:
+    texts, Y = ["word " * 2_000] * 50, sp.csr_matrix(np.ones((50, 3), np.float32))
+    brief, usual, long = (
+        estimate("lightxml", texts, Y, **{"encoder.device": "cpu", "training.time_budget": budget}).seconds
+        for budget in (1.0, 0.0, 1e6)
+    )
+    assert brief < usual < long
+
+
+@pytest.mark.parametrize("recipe", ["xr-transformer", "lightxml"])
+def test_the_length_that_was_chosen_is_stored(recipe: str, made: Made, encoder_folder: Path, tmp_path: Path) -> None:
+    settings = {"training.epochs": 0.0, "encoder.name": str(encoder_folder), "training.time_budget": 1e6, "threads": 1}
+    model = create(recipe, settings).fit(made.texts, made.lists)
+    model.save(tmp_path / "model")
+    assert model.config_.encoder.max_length == umpteen.load(tmp_path / "model").config_.encoder.max_length == 32
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,14 @@ class TrainingConfig(Checked):
         low=0.0,
         high=1.0,
     )
+    time_budget: float = option(
+        0.0,
+        "seconds that training may take by its estimate: encoder.max_length is then the largest of 32, 64, 128, 256 "
+        "and 512 tokens that takes no longer, and no larger than 95 % of the texts need. 0: encoder.max_length is used "
+        "as it is",
+        low=0.0,
+        when=_ENCODER,
+    )
     cuda_graphs: bool = option(True, "on a GPU, capture training steps as CUDA graphs, which reduces launch overhead")
 
     def epochs_at(self, level: int, n_levels: int) -> float:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import to_dict, update
 from umpteen.data.columns import readable
-from umpteen.data.targets import Targets, is_texts
+from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, silent
 from umpteen.engine.ranks import present
@@ -21,6 +21,7 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.folder import SavedEncoder
 from umpteen.models.fusion import USUAL, Weights
 from umpteen.models.ranker import FINETUNING
+from umpteen.models.time_budget import with_time_budget
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 
@@ -51,9 +52,9 @@ class EncodedModel(Model):
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""
-        X = readable(X)
+        X, (matrix, *_) = readable(X), read_targets(Y)
         self._check_texts(X)
-        return super().estimate(X, Y)
+        return Estimate.of(X, matrix, with_time_budget(self.config, X, matrix))  # type: ignore[arg-type]
 
     def _learn(
         self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,

@@ -56,6 +56,7 @@ from umpteen.models.ranker import (
     uses_words,
     with_init,
 )  # fmt: skip
+from umpteen.models.time_budget import with_time_budget
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, check_given, network_levels
@@ -102,7 +103,7 @@ class NetModel(EncodedModel):
     ) -> Parts | None:  # fmt: skip
         self._check_texts(X)
         check_trainable(X, matrix)
-        config = with_init(self.config, matrix)
+        config = with_time_budget(with_init(self.config, matrix), X, matrix)
         reads_features = config.network.reads == "features"
         has_words = config.ranker or reads_features or (tree is None and uses_words(config, matrix.shape[1]))
         self._check_tree(tree, matrix.shape[1], config)

@@ -43,6 +43,7 @@ from umpteen.models.explain import (
 )  # fmt: skip
 from umpteen.models.folder import Neural, Parts, SavedEncoder, encoders, head_post
 from umpteen.models.ranker import Training, allocator, clustered, kept_tree
+from umpteen.models.time_budget import with_time_budget
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.store.tensors import Allocate, in_memory
@@ -154,7 +155,7 @@ class XRTransformer(EncodedModel):
         check_given(config.tree, tree, matrix.shape[1])
         check_names(targets, config, has_words=config.features != "encoder")
         check_trainable(X, matrix)
-        return config
+        return with_time_budget(config, X, matrix)
 
     # Prediction
 
