@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LIBRARY_BYTES = {"cpu": 3.5e8, "mps": 3.5e8, "cuda": 2e9}  # torch, transformers, and what drives a GPU
 _SHARED = 0.6  # so many threads to this power are as fast as so many cores
+_JOB_BYTES = 2e6  # of Python objects and scratch of kernels, whatever the size of the data
 _TERM_BYTES = 24.0  # of a term in the stored vocabulary of tf-idf
 
 
@@ -116,7 +117,7 @@ def _with_ranker(work: Work, config: ModelConfig, n_dense: int, rates: Rates) ->
     amount = times * tree.n_visits * (data.per_row + n_dense + VISIT_FEATURES)
     vectors = 8.0 * n_dense * data.n_rows  # as they are read, and as they are weighted beside tf-idf
     memory = work.memory._replace(
-        jobs=tree.job_bytes, weights=tree.weight_bytes(config.trees),
+        jobs=_JOB_BYTES + tree.job_bytes, weights=tree.weight_bytes(config.trees),
         vectors=vectors + 8.0 * (n_rankers - 1) * data.n_nonzeros,
     )  # fmt: skip
     stages = (
