@@ -78,9 +78,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
-    def take(self, rows: np.ndarray) -> Rows:
-        """Return a copy of the rows with these numbers."""
-        return Rows.of(self.sparse_rows(rows), self.dense[rows] if self.n_dense else None)
+    def take(self, rows: np.ndarray, allocate: Allocate = in_memory) -> Rows:
+        """Return a copy of the rows with these numbers; ``allocate`` makes the dense block."""
+        return Rows.of(self.sparse_rows(rows), take_rows(self.dense, rows, allocate) if self.n_dense else None)
 
     def sparse_rows(self, rows: np.ndarray) -> sp.csr_matrix:
         """Return a copy of the sparse block of the rows with these numbers; the others are not read."""
@@ -121,3 +121,15 @@ class Rows:
     def triplet(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The sparse block for a kernel."""
         return self.indptr, self.indices, self.data
+
+
+def take_rows(dense: np.ndarray, rows: np.ndarray, allocate: Allocate = in_memory) -> np.ndarray:
+    """Return a copy of the rows of an array with these numbers.
+
+    Examples
+    --------
+    >>> take_rows(np.eye(3), np.array([2, 0])).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    taken = allocate({"dense": (dense.dtype.type, (len(rows), *dense.shape[1:]))})["dense"]
+    return np.take(dense, rows, axis=0, out=taken, mode="clip")  # other modes copy twice

@@ -59,6 +59,7 @@ from umpteen.models.ranker import (
 from umpteen.models.time_budget import with_time_budget
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
+from umpteen.store.tensors import Allocate
 from umpteen.tree import LabelTree, check_given, network_levels
 from umpteen.tree.trace import Kept
 
@@ -136,19 +137,20 @@ class NetModel(EncodedModel):
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
             rows = Rows.mixed(features, E, config.embedding_weight, allocate)
             if config.head_weight is None and not config.fusion:
-                config = replace(config, fusion=self._fusion(network, tokens, rows, matrix, config, tree, by_name))
+                weights = self._fusion(network, tokens, rows, matrix, config, tree, by_name, allocate)
+                config = replace(config, fusion=weights)
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
         return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
 
     def _fusion(
         self, network: Any, tokens: Tokens, rows: Rows, matrix: sp.csr_matrix, config: NeuralConfig,
-        tree: LabelTree | None, by_name: sp.csr_matrix | None,
+        tree: LabelTree | None, by_name: sp.csr_matrix | None, allocate: Allocate,
     ) -> fusion.Weights:  # fmt: skip
         """Fit how much ranker and network count on texts that neither was trained on."""
         kept, held_out = network.split(len(tokens))
         if not len(held_out):
             return ()
-        heads, _ = Training(rows.take(kept), matrix[kept], config, tree, by_name).heads()
+        heads, _ = Training(rows.take(kept, allocate), matrix[kept], config, tree, by_name).heads()
         threads, unseen, texts = n_threads(config.threads), rows.take(held_out), tokens.take(held_out)
         ranker = ranker_scorer(heads, unseen, config, threads)
         net = fusion.Scorer(

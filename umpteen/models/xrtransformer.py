@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from umpteen.calibration import Calibration
 from umpteen.config import LinearConfig, NeuralConfig
-from umpteen.data.rows import Rows
+from umpteen.data.rows import Rows, take_rows
 from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, History, Progress, ignore, n_threads, silent
@@ -364,9 +364,10 @@ class _Ranking:
         return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint, record).heads()
 
     def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
-        if some is None:
-            return _ranker_rows(self.features, E, self.config, self.run.allocate)
-        return _ranker_rows(self.features[some], None if E is None else E[some], self.config)
+        words, allocate = self.features, self.run.allocate
+        if some is not None:
+            words, E = words[some], None if E is None else take_rows(E, some, allocate)
+        return _ranker_rows(words, E, self.config, allocate)
 
     def _fusion(
         self, heads: list[LinearTree], head: DenseHead, E: np.ndarray | None
