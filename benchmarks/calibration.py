@@ -1,8 +1,9 @@
 """How good probabilities and the stored threshold are on test texts: ``python -m benchmarks.calibration FOLDER …``.
 
-Trains a recipe with and without held-out rows and prints, for each dataset: precision with both, how much longer
-training takes with them (the fastest of several runs of each, taking turns), the expected calibration error of the five
-best labels, micro-F1 at the stored threshold and at the best one in hindsight, and the share of texts without a label.
+Trains a recipe with and without held-out rows, with several seeds, and prints for each dataset: mean precision with and
+without them, and the mean difference with its standard error; how much longer training takes with them (the fastest run
+of each, taking turns); the expected calibration error of the five best labels, micro-F1 at the stored threshold and at
+the best one in hindsight, and the share of texts without a label, all as means.
 """
 
 from __future__ import annotations
@@ -28,53 +29,71 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--recipe", default="xr-linear")
     parser.add_argument("--rows", type=int, help="training rows of datasets that have more")
-    parser.add_argument("--repeat", type=int, default=3, help="trainings of each kind")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each kind")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     settings = dict(pair.split("=", 1) for pair in options.set)
-    print("| dataset | P@1/3/5 | without | time | ECE@5 | micro-F1 | best | texts without a label |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| dataset | P@1/3/5 | without | difference | time | ECE@5 | micro-F1 | best | texts without a label |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for folder in options.folders:
-        print(row(folder, options.recipe, settings, options.rows, options.repeat), flush=True)
+        print(row(folder, options.recipe, settings, options.rows, options.seeds), flush=True)
 
 
-def row(folder: Path, recipe: str, settings: dict[str, str], n_rows: int | None, repeat: int) -> str:
+def row(folder: Path, recipe: str, settings: dict[str, str], n_rows: int | None, n_seeds: int) -> str:
     """Return the row of one dataset."""
     train = umpteen.read(folder, "train", n_rows=n_rows)
     test = umpteen.read(folder, "test", labels=train.labels)
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    models = {}
-    for _ in range(repeat):
-        for is_calibrated in seconds:
-            untrained = create(recipe, settings if is_calibrated else settings | {"calibration.rows": "0"})
+    precisions: dict[bool, list[list[float]]] = {True: [], False: []}
+    decisions = []
+    for seed in range(n_seeds):
+        for is_calibrated, rows in ((True, {}), (False, {"calibration.rows": "0"})):
+            untrained = create(recipe, settings | {"seed": str(seed)} | rows)
             begun = time.perf_counter()
-            models[is_calibrated] = untrained.fit(train.inputs, train.Y)
+            model = untrained.fit(train.inputs, train.Y)
             seconds[is_calibrated].append(time.perf_counter() - begun)
-    model, plain = models[True], models[False]
+            metrics = model.evaluate(test.inputs, test.Y)
+            precisions[is_calibrated].append([metrics[f"P@{k}"] for k in (1, 3, 5)])
+            if is_calibrated:
+                decisions.append(decide(model, test))
     longer = 100 * (min(seconds[True]) / min(seconds[False]) - 1)
-    top = model.topk(test.inputs, min(DEPTH, train.Y.shape[1]))
+    with_rows, without = (np.array(precisions[key]) for key in (True, False))
+    error, stored_f1, best_f1, nothing = np.mean(decisions, axis=0)
+    return (
+        f"| {folder.name} | {shown(with_rows.mean(axis=0))} | {shown(without.mean(axis=0))} | "
+        f"{differences(with_rows - without)} | {longer:+.0f} % | {error:.4f} | {stored_f1:.2f} | {best_f1:.2f} | "
+        f"{nothing:.1f} % |"
+    )
+
+
+def decide(model: umpteen.models.Model, test: umpteen.Dataset) -> tuple[float, float, float, float]:
+    """Return the calibration error, micro-F1 stored and in hindsight, and the percentage of texts without a label."""
+    top = model.topk(test.inputs, min(DEPTH, len(model.labels_)))
     hits, first = find_hits(top.labels, test.Y), top.first(5)
     error = expected_calibration_error(first.probabilities, hits[:, :5])
     p, is_true = top.probabilities.ravel().astype(np.float64), hits.ravel()
     threshold, n_true = model.calibration_.threshold, test.Y.nnz
     best = best_threshold(p, is_true, n_true)
     stored_f1, best_f1 = (100 * micro_f1(p >= t, is_true, n_true) for t in (threshold, best))
-    nothing = 100 * float(np.mean(top.probabilities[:, 0] < threshold))
-    return (
-        f"| {folder.name} | {precisions(model, test)} | {precisions(plain, test)} | {longer:+.0f} % | {error:.4f} | "
-        f"{stored_f1:.2f} | {best_f1:.2f} | {nothing:.1f} % |"
-    )
+    return error, stored_f1, best_f1, 100 * float(np.mean(top.probabilities[:, 0] < threshold))
+
+
+def shown(values: np.ndarray) -> str:
+    """Return figures in one cell."""
+    return "/".join(f"{value:.2f}" for value in values)
+
+
+def differences(values: np.ndarray) -> str:
+    """Return means over seeds (seeds, figures), with the largest of their standard errors."""
+    means = "/".join(f"{mean:+.2f}" for mean in values.mean(axis=0))
+    if len(values) < 2:
+        return means
+    return f"{means} ± {(values.std(axis=0, ddof=1) / len(values) ** 0.5).max():.2f}"
 
 
 def micro_f1(is_chosen: np.ndarray, is_true: np.ndarray, n_true: int) -> float:
     """Return the micro-F1 of the chosen labels."""
     return 2.0 * float(is_true[is_chosen].sum()) / max(int(is_chosen.sum()) + n_true, 1)
-
-
-def precisions(model: umpteen.models.Model, test: umpteen.Dataset) -> str:
-    """Return P@1/3/5."""
-    metrics = model.evaluate(test.inputs, test.Y)
-    return "/".join(f"{metrics[f'P@{k}']:.2f}" for k in (1, 3, 5))
 
 
 if __name__ == "__main__":

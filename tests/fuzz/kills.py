@@ -2,14 +2,15 @@
 
     python -m tests.fuzz.kills --kills 40 --seed 0
 
-A job is a command of ``umpteen`` in a process group of its own. It is started, and after a random time the whole group,
-or only one of its worker processes, gets SIGKILL. Then the same command is started again, until it ends by itself. The
-files that it leaves must be those of a run that was never killed, byte for byte, and nothing else may be left.
+A job is a command of ``umpteen``, or of ``torchrun`` with several ranks. It is started, and after a random time all of
+its processes, or only one of its workers, get SIGKILL. Then the same command is started again, until it ends by itself.
+The files that it leaves must be those of a run that was never killed, byte for byte, and nothing else may be left.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -38,6 +39,7 @@ class Job:
     name: str
     command: Sequence[str]
     kills_workers: bool = False
+    ranks: int = 0  # of torchrun, which ends if one of them does; 0: without it
     needs: Sequence[str] = field(default_factory=tuple)
     settings: dict[str, object] = field(default_factory=dict)
 
@@ -67,6 +69,8 @@ JOBS = [
     _train("lightxml", "lightxml", *CHECKPOINT, *ENCODER, **TORCH),
     _train("full", "full", *CHECKPOINT, *ENCODER, **TORCH),
     _train("extremetext", "extremetext", *CHECKPOINT, **TORCH),
+    _train("xr-transformer, 2 ranks", "xr-transformer", *CHECKPOINT, *ENCODER, ranks=2, kills_workers=True, **TORCH),
+    _train("full, 2 ranks", "full", *CHECKPOINT, *ENCODER, ranks=2, kills_workers=True, **TORCH),
     _train("xr-linear, ray", "xr-linear", "--engine", "ray", needs=("ray",), kills_workers=True),
     Job("prediction", ["predict", "{model}", "{texts}", "-o", "{out}.jsonl", "-q", "--block-rows", "200"]),
     Job(
@@ -111,17 +115,19 @@ class Trial:
         places["settings"] = str(self.folder / "settings.json")
         Path(places["settings"]).write_text(json.dumps(job.settings))
         words = [word.format(out=self.folder / out, **places) for word in job.command]
-        command = [sys.executable, "-m", "umpteen", *words]
-        log = self.folder / f"{out}.log"
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(job.ranks)] if job.ranks else []
+        command = [sys.executable, *launcher, "-m", "umpteen", *words]
+        log, is_killed = self.folder / f"{out}.log", False
         with open(log, "wb") as stream:
             process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
             try:
                 process.wait(_LONGEST if kill_after is None else kill_after)
             except subprocess.TimeoutExpired:
+                is_killed = True
                 self._kill(process, only_a_worker=job.kills_workers and self.random.random() < 0.5)
             if process.poll() is None:  # a worker was killed, the job goes on
                 process.wait(_LONGEST)
-        if process.returncode == -signal.SIGKILL:
+        if process.returncode == -signal.SIGKILL or (process.returncode and is_killed and job.ranks):
             return False
         if process.returncode:
             raise SystemExit(f"{job.name} failed with {process.returncode}:\n{log.read_text()[-3000:]}")
@@ -131,9 +137,13 @@ class Trial:
         workers = _children(process.pid)
         self.n_kills += 1
         if only_a_worker and workers:
-            with_pid = self.random.choice(workers)
-            os.kill(with_pid, signal.SIGKILL)
-        else:
+            _kill_all([self.random.choice(workers)])
+            return
+        while workers:  # torchrun gives its ranks sessions of their own
+            below = [child for worker in workers for child in _children(worker)]
+            _kill_all([process.pid, *workers])
+            workers = below
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
     def _files(self, out: str) -> dict[str, bytes]:
@@ -155,6 +165,12 @@ def _without_files(content: bytes) -> bytes:
     config = json.loads(content)
     config.pop("files", None)
     return json.dumps(config).encode()
+
+
+def _kill_all(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _children(pid: int) -> list[int]:
