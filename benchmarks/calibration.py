@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--recipe", default="xr-linear")
     parser.add_argument("--rows", type=int, help="training rows of datasets that have more")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each kind")
+    parser.add_argument("--seeds", type=int, default=10, help="trainings of each kind")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     settings = dict(pair.split("=", 1) for pair in options.set)
