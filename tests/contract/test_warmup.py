@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from umpteen import XRLinear
@@ -192,6 +193,10 @@ class SharedFiles(LocalEngine):
 
 def test_the_processes_of_a_cluster_warm_up_while_tasks_are_prepared(tmp_path):
     engine, data = SharedFiles(), make(60, seed=1)
-    XRLinear(tree={"leaf_size": 5}).fit(data.texts, data.lists, engine=engine, checkpoint=tmp_path)
-    (task,) = engine.warm
-    assert task(1) is None
+    for X in (data.texts, np.eye(60)):
+        XRLinear(tree={"leaf_size": 5}).fit(X, data.lists, engine=engine, checkpoint=tmp_path)
+    of_texts, of_rows = engine.warm
+    assert of_texts.arguments["from_texts"]
+    assert not of_rows.arguments["from_texts"]
+    assert of_texts(1) is None
+    assert of_rows(1) is None

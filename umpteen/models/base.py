@@ -27,6 +27,7 @@ from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
 from umpteen.engine.ranks import present
+from umpteen.engine.tasks import SharesFiles, Task
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
@@ -49,6 +50,7 @@ from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree, check_given
 from umpteen.tree.trace import Kept
 
+_WARM_UP = "umpteen.models.warmup:warm_up_tasks"
 _CALIBRATION_SEED = 1  # keeps this random split apart from others of the same seed
 _ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
 
@@ -483,8 +485,15 @@ def split(
 
 
 def in_file(X: Any, run: Run | None) -> Any:
-    """Write texts to a file if a training has little memory, or other processes are to read them."""
-    if run is None or not run.in_files or isinstance(X, StoredTexts) or not is_texts(X):
+    """Write texts to a file if a training has little memory, or other processes are to read them.
+
+    The processes of a cluster warm up meanwhile.
+    """
+    if run is None or not run.in_files:
+        return X
+    if isinstance(run.engine, SharesFiles):
+        run.engine.warm_up(Task(_WARM_UP, {"from_texts": is_texts(X)}))
+    if isinstance(X, StoredTexts) or not is_texts(X):
         return X
     return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)
 

@@ -21,7 +21,7 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.engine.ranks import present
 from umpteen.engine.select import make_engine
-from umpteen.engine.tasks import SharesFiles, Task
+from umpteen.engine.tasks import SharesFiles
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import Store, StoredTree
 from umpteen.linear.stored_arrays import TARGETS, VECTORS, place_rows, save_matrix
@@ -33,7 +33,6 @@ _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
 TEXTS, FEATURES = "texts", "features"  # folders of texts and their tf-idf rows, if these are in files
 FINETUNING = "finetuning"  # folder of the stages of an encoder
 TREES = "trees"  # folder of the stages of the trees of a ranker
-_WARM_UP = Task("umpteen.models.warmup:warm_up_tasks", {})
 _ELSEWHERE = ("threads", "encoder", "network", "training")  # settings that the trees of a ranker do not read
 
 
@@ -186,7 +185,6 @@ def begin_run(
     run = Run(checkpoint, engine, bound, in_files=in_files)
     if isinstance(engine, SharesFiles):
         engine.check_storage(run.folder)
-        engine.warm_up(_WARM_UP)
     return run
 
 

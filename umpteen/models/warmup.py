@@ -140,11 +140,16 @@ def _read_file(place: Path) -> None:
 
 
 @task
-def warm_up_tasks(*, threads: int) -> None:
-    """Load or compile what the tasks of a training need: train a tiny model from texts, with arrays in files."""
+def warm_up_tasks(*, from_texts: bool, threads: int) -> None:
+    """Load or compile what the tasks of a training need: train a tiny model with arrays in files."""
     texts, labels, Y = _texts()
     model = XRLinear(tree={"leaf_size": 16, "branching": 8}, linear={"negatives": "tfn+man"}, threads=threads)
-    model.fit(texts, Y, label_names=labels, memory=_TINY_MEMORY)
+    model.fit(texts if from_texts else _rows(), Y, label_names=labels, memory=_TINY_MEMORY)
+
+
+def _rows() -> sp.csr_matrix:
+    """Make random feature rows."""
+    return sp.random(_N_LABELS, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
 
 
 def _texts() -> tuple[list[str], Labels, sp.csr_matrix]:
@@ -157,7 +162,7 @@ def _texts() -> tuple[list[str], Labels, sp.csr_matrix]:
 def _trainings() -> list[Callable[[Path], None]]:
     """List models of every kind, to be trained, saved, opened, asked and measured."""
     texts, labels, Y = _texts()
-    X = sp.random(_N_LABELS, 80, 0.2, format="csr", dtype=np.float32, random_state=0)
+    X = _rows()
     narrow = {"leaf_size": 16}
     models = [
         (XRLinear(tree={**narrow, "branching": 8}, linear={"negatives": "tfn+man"}, trees=2), texts),
