@@ -16,7 +16,7 @@ from umpteen.data import load_demo
 from umpteen.errors import BadInput
 from umpteen.models import create
 from umpteen.models.estimate import Estimate
-from umpteen.models.time_budget import with_time_budget
+from umpteen.models.time_budget import LENGTHS, with_time_budget
 from umpteen.neural.size import EncoderSize, NetworkSize
 from umpteen.tree import LabelTree
 
@@ -107,8 +107,11 @@ def test_columns_cost_in_every_tree(recipe: str, seconds: float, memory_mb: floa
 
 def chosen_length(recipe: str, texts: list[str], **settings: Any) -> int:
     config = create(recipe, {"threads": 1, "encoder.device": "cpu", **settings}).config
-    Y = sp.csr_matrix(np.ones((len(texts), 3), np.float32))
-    return with_time_budget(config, texts, Y).encoder.max_length
+    return with_time_budget(config, texts, three_labels(texts)).encoder.max_length
+
+
+def three_labels(texts: list[str]) -> sp.csr_matrix:
+    return sp.csr_matrix(np.ones((len(texts), 3), np.float32))
 
 
 @pytest.mark.parametrize("recipe", ["xr-transformer", "lightxml"])
@@ -116,19 +119,26 @@ def test_a_time_budget_chooses_how_much_of_a_text_is_read(recipe: str) -> None:
     long, short = ["word " * 2_000] * 50, ["word " * 10] * 47 + ["word " * 2_000] * 3
     assert chosen_length(recipe, long) == 128
     assert chosen_length(recipe, long, **{"encoder.max_length": 77}) == 77
-    lengths = [chosen_length(recipe, long, **{"training.time_budget": float(n)}) for n in (1, 40, 150, 600, 1e6)]
-    assert lengths == sorted(lengths)
-    assert (lengths[0], lengths[-1]) == (32, 512)
-    assert 32 < lengths[2] < 512
+    seconds = {
+        length: estimate(
+            recipe, long, three_labels(long), **{"encoder.device": "cpu", "encoder.max_length": length}
+        ).seconds
+        for length in LENGTHS
+    }
+    for budget in (0.5 * min(seconds.values()), *(1.01 * time for time in seconds.values())):
+        in_time = [length for length, time in seconds.items() if time <= budget]
+        assert chosen_length(recipe, long, **{"training.time_budget": budget}) == max(in_time, default=32)
     assert chosen_length(recipe, short, **{"training.time_budget": 1e6}) == 512
     assert chosen_length(recipe, short[:48] * 2, **{"training.time_budget": 1e6}) == 32
     assert chosen_length(recipe, long, **{"training.time_budget": 1e6, "encoder.windows": 16}) == 256
 
 
 def test_the_estimate_is_that_of_the_length_that_is_chosen() -> None:
-    texts, Y = ["word " * 2_000] * 50, sp.csr_matrix(np.ones((50, 3), np.float32))
+    texts = ["word " * 2_000] * 50
     brief, usual, long = (
-        estimate("lightxml", texts, Y, **{"encoder.device": "cpu", "training.time_budget": budget}).seconds
+        estimate(
+            "lightxml", texts, three_labels(texts), **{"encoder.device": "cpu", "training.time_budget": budget}
+        ).seconds
         for budget in (1.0, 0.0, 1e6)
     )
     assert brief < usual < long
