@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -39,16 +39,7 @@ from umpteen.linear.stored_arrays import MEMBERS, TARGETS, VECTORS, load_columns
 from umpteen.linear.stored_tasks import grow_slice, pack_range, predict_parents, sum_labels, train_nodes, try_costs
 from umpteen.store import Checkpoint
 from umpteen.store.parts import Part, blocks, join_parts, make_parts
-from umpteen.tree import (
-    Columns,
-    LabelTree,
-    grow,
-    grow_top,
-    lifted_columns,
-    mask_columns,
-    shape,
-    starts_of,
-)
+from umpteen.tree import Columns, LabelTree, grow, grow_top, lifted_columns, mask_columns, shape, starts_of
 
 _PART_WORK = 3e8  # visits of features by one task: a few seconds
 _LEAST_WORK = 1e7  # visits below which work is not divided further
@@ -164,12 +155,8 @@ class StoredTree:
         arrays = self._stages.load(top)
         starts = [arrays[f"starts-{level}"] for level in range(int(arrays["n_levels"][0]))]
         ends = np.append(arrays["firsts"], len(arrays["order"]))
-        parts = [
-            replace(part, arguments={**part.arguments, "number": number})
-            for number, part in enumerate(_ranges(f"{self.name}-below", ends, np.diff(ends)))
-        ]
         names = self.store.make(
-            grow_slice, parts, "sub-trees", self.store.progress,
+            grow_slice, _ranges(f"{self.name}-below", ends, np.diff(ends)), "sub-trees", self.store.progress,
             top=top, counts=list(counts[len(starts) :]), config=to_dict(config), seed=self.seed,
         )  # fmt: skip
         found = [self._stages.load(name) for name in names]
@@ -186,8 +173,8 @@ class StoredTree:
         n_slices = _SLICES_A_WORKER * max(1, self.store.engine.n_workers)
         levels, slices = grow_top(order, vectors, config, counts, n_slices, **self._options)
         starts = starts_of(levels, len(order))[:-1]
-        arrays = {"order": order, "n_levels": np.array([len(starts)]), "firsts": np.array([s.first for s in slices])}
-        sizes = [slice_.sizes for slice_ in slices]
+        firsts, sizes = zip(*slices, strict=True)
+        arrays = {"order": order, "n_levels": np.array([len(starts)]), "firsts": np.array(firsts)}
         arrays |= {"sizes": np.concatenate(sizes), "cuts": np.cumsum([len(each) for each in sizes])[:-1]}
         self._stages.save(stage, arrays | {f"starts-{level}": ptr for level, ptr in enumerate(starts)})
 
@@ -311,7 +298,7 @@ class StoredTree:
         counts = count_weights(level, 0, self.rows.n_features)
         most = max(float(counts.sum()) / (2 * max(1, self.store.engine.n_workers)), _LEAST_WEIGHTS)
         cuts = cut((counts, most), (counts * _PACKING_BYTES, self.store.of_task.part))
-        return [replace(part, arguments={**part.arguments, "level": number}) for part in _ranges(name, cuts, counts)]
+        return _ranges(name, cuts, counts, level=number)
 
 
 def cut(*limits: tuple[np.ndarray, float]) -> np.ndarray:
@@ -334,12 +321,12 @@ def cut(*limits: tuple[np.ndarray, float]) -> np.ndarray:
     return np.array(cuts)
 
 
-def _ranges(name: str, cuts: np.ndarray, work: np.ndarray) -> list[Part]:
+def _ranges(name: str, cuts: np.ndarray, work: np.ndarray, **arguments: Any) -> list[Part]:
     """Return a part for each range; ``work`` is that of each thing or that of each range."""
     ends = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
     costs = work if len(work) == len(ends) else [work[first:last].sum() for first, last in ends]
     return [
-        Part(f"{name}-{first}-{last}", {"first": first, "last": last}, max(int(cost), 1))
+        Part(f"{name}-{first}-{last}", {"first": first, "last": last, **arguments}, max(int(cost), 1))
         for (first, last), cost in zip(ends, costs, strict=True)
     ]
 

@@ -40,16 +40,17 @@ def sum_labels(
 
 @part_task
 def grow_slice(
-    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, number: int, first: int, last: int, counts: list[int],
+    checkpoint: Checkpoint, *, rows: dict[str, str], top: str, first: int, last: int, counts: list[int],
     config: dict[str, Any], seed: int, memory: int, threads: int,
 ) -> Tensors:  # fmt: skip
     """Return a slice of the order of the labels, clustered further, and the sizes of its nodes by level."""
     arrays = checkpoint.load(top)
-    order, sizes = arrays["order"][first:last].copy(), np.split(arrays["sizes"], arrays["cuts"])[number]
+    order, slices = arrays["order"][first:last].copy(), np.split(arrays["sizes"], arrays["cuts"])
+    sizes = slices[np.searchsorted(arrays["firsts"], first)]
     with resident_limit(Memory(memory).maps):
         vectors, settings = load_matrix(checkpoint, VECTORS), from_dict(TreeConfig, config)
         levels = grow(order, vectors, settings, counts, sizes=sizes, seed=seed + first, threads=threads)
-    found = {f"n-{number}": np.array([len(sizes) for sizes in level]) for number, level in enumerate(levels)}
+    found = {f"n-{depth}": np.array([len(nodes) for nodes in level]) for depth, level in enumerate(levels)}
     return found | {"order": order, "sizes": np.concatenate(levels[-1])}
 
 

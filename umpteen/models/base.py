@@ -491,9 +491,10 @@ def in_file(X: Any, run: Run | None) -> Any:
     """
     if run is None or not run.in_files:
         return X
+    from_texts = is_texts(X)
     if isinstance(run.engine, SharesFiles):
-        run.engine.warm_up(Task(_WARM_UP, {"from_texts": is_texts(X)}))
-    if isinstance(X, StoredTexts) or not is_texts(X):
+        run.engine.warm_up(Task(_WARM_UP, {"from_texts": from_texts}))
+    if isinstance(X, StoredTexts) or not from_texts:
         return X
     return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)
 
