@@ -21,7 +21,7 @@ import umpteen
 from umpteen.cli import app
 from umpteen.config import EncoderConfig
 from umpteen.errors import BadInput, BadModelFile, UmpteenError
-from umpteen.models.folder import SavedEncoder
+from umpteen.models.lazy_neural import SavedEncoder
 from umpteen.neural import encoder as room
 from umpteen.neural.encoder import Encoder
 

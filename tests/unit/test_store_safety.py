@@ -15,7 +15,7 @@ import pytest
 from umpteen import store
 from umpteen.config import EncoderConfig
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.models.folder import SavedEncoder
+from umpteen.models.lazy_neural import SavedEncoder
 from umpteen.store import names, places
 
 ROOT = Path(store.__file__).parents[2]

@@ -117,9 +117,9 @@ def _measured(
 
 def neural_settings() -> dict[str, Any]:
     """Return the settings of XR-Transformer; processors without fast bfloat16 use shorter texts."""
-    from umpteen.models.folder import encoders
+    from umpteen.models.lazy_neural import encoder_module
 
-    precision = encoders().fastest_precision()
+    precision = encoder_module().fastest_precision()
     fewer = {} if precision == "bfloat16" else {"encoder.max_length": 16}
     return NEURAL_SETTINGS | {"encoder.precision": precision} | fewer
 

@@ -125,9 +125,9 @@ def _taking_part(model: Any, resources: Resources) -> Iterator[Place]:
         raise BadConfig(
             "--memory, --engine and --storage are for trainings of one process; leave them out with torchrun"
         )
-    from umpteen.models.folder import encoders
+    from umpteen.models.lazy_neural import encoder_module
 
-    encoders()  # says what to install if torch is missing
+    encoder_module()  # says what to install if torch is missing
     from umpteen.neural.distributed import joined
 
     with joined() as ranks:

@@ -1,7 +1,7 @@
 """What every recipe can do: fit, topk, predict, score, save, load.
 
 A recipe is a class with a name, a paper and a preset (its differences from the default settings). This file
-wires the rooms together: features, trees, store. It knows no algorithm of its own.
+connects features, trees and the store, and has no algorithm of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from umpteen.models.examples import Examples
 from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
 from umpteen.models.explanation import Explanation
 from umpteen.models.fusion import Scorer
+from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run, end_tasks
 from umpteen.models.sklearn import Contract
@@ -194,7 +195,7 @@ class Model(Contract, Predictor):
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
-    ) -> tuple[Rows, Tfidf | None, folder.Neural | None, Any]:
+    ) -> tuple[Rows, Tfidf | None, Neural | None, Any]:
         """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
         if isinstance(X, StoredTexts) and checkpoint is not None:
             check_trainable(X, matrix)

@@ -18,8 +18,8 @@ from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
-from umpteen.models.folder import SavedEncoder
 from umpteen.models.fusion import USUAL, Weights
+from umpteen.models.lazy_neural import SavedEncoder
 from umpteen.models.ranker import FINETUNING
 from umpteen.models.time_budget import with_time_budget
 from umpteen.store import Checkpoint, Run, fingerprint

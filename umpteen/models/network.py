@@ -46,7 +46,8 @@ from umpteen.models.explain import (
     explain_trees,
     network_beam,
 )  # fmt: skip
-from umpteen.models.folder import FeatureSource, Neural, Parts, SavedNet, encoders, load_encoder
+from umpteen.models.folder import Parts
+from umpteen.models.lazy_neural import FeatureSource, Neural, SavedNet, encoder_module, load_encoder
 from umpteen.models.ranker import (
     Training,
     allocator,
@@ -110,7 +111,7 @@ class NetModel(EncodedModel):
         self._check_tree(tree, matrix.shape[1], config)
         if has_words:
             check_names(targets, config, has_words=is_texts(X))
-        with encoders().on_threads(config.threads):
+        with encoder_module().on_threads(config.threads):
             source = None if reads_features else load_encoder(config)  # first: a bad encoder is refused at once
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
             if has_words:
@@ -211,7 +212,7 @@ class NetModel(EncodedModel):
         source, features = self.neural_.encoder, None
         if self.heads_ or isinstance(source, FeatureSource):
             features = self._features(X, threads)
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             tokens = self._tokens(source, X, features)
             if not self.heads_:
                 return _Read(tokens)
@@ -233,11 +234,11 @@ class NetModel(EncodedModel):
             return super()._ranked(rows.ranked, k, beam, wanted, threads)
         if n_trees and share is None:
             scorers, weights = self._scorers(rows, beam, wanted, threads), self._fusion_weights
-            with encoders().on_threads(threads):
+            with encoder_module().on_threads(threads):
                 return fusion.fuse(scorers, weights, k, len(self.labels_))
         wanted_tiers = tiers(k, len(self.labels_), first=_PROPOSED)
         depth = wanted_tiers[-1].depth if n_trees else k
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             own = self._of_network(rows, depth, beam, wanted)
         if not n_trees:
             return own
@@ -273,10 +274,10 @@ class NetModel(EncodedModel):
             return super()._scored(rows.ranked, wanted, threads)
         if rows.ranked is not None and share is None:
             scorers, weights = self._scorers(rows, None, None, threads), self._fusion_weights
-            with encoders().on_threads(threads):
+            with encoder_module().on_threads(threads):
                 found = fusion.probabilities(scorers, wanted, weights)
             return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             own = self.neural_.net.get().score_labels(rows.seen, wanted)
         if rows.ranked is None:
             return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
@@ -296,7 +297,7 @@ class NetModel(EncodedModel):
     def _findings(self, rows: Any, label: int, k: int, threads: int) -> Findings:
         config, n_labels = self.config_, len(self.labels_)
         depth = self._searched_depth(k)
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             path = explain_network(self.neural_.net.get(), rows.seen, label, depth)
             if not self.heads_:
                 return Findings([path], [(path.part, 1.0, path.steps[-1].score)])
@@ -312,7 +313,7 @@ class NetModel(EncodedModel):
 
     def _kept_nodes(self, rows: Any, k: int, threads: int) -> list[list[Kept]]:
         depth = self._searched_depth(k)
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             of_network = network_beam(self.neural_.net.get(), rows.seen, depth)
         return [*(trace_beam(head, rows.ranked, depth) for head in self.heads_), of_network]
 
@@ -325,7 +326,7 @@ class NetModel(EncodedModel):
             return fusion.to_margins(self._scored(rows, wanted, threads).data, "sigmoid")
         if not self._is_fused:
             return super()._measured(rows, wanted, threads)
-        with encoders().on_threads(threads):
+        with encoder_module().on_threads(threads):
             scorers = self._scorers(rows, None, None, threads)
             return fusion.log_odds(scorers, wanted, self._fusion_weights)
 
@@ -334,7 +335,7 @@ class NetModel(EncodedModel):
         self._check_fitted()
         workers = self._workers(threads)
         read = self._rows(texts, workers)
-        with encoders().on_threads(workers):
+        with encoder_module().on_threads(workers):
             return self.neural_.net.get().vectors(read.tokens, progress=progress)
 
     def _vectors(self, texts: list[str]) -> np.ndarray:
@@ -355,7 +356,7 @@ class NetModel(EncodedModel):
         workers, targets = self._workers(threads), self.targets_.encode(Y)
         read = self._rows(X, workers)
         check_rows_match(read, targets)
-        with encoders().on_threads(workers):
+        with encoder_module().on_threads(workers):
             network = self.neural_.net.get()
             shares = network.recall(read.tokens, targets[:, : len(self.labels_)], progress=progress)
         return [100.0 * share for share in shares]

@@ -11,7 +11,7 @@ from umpteen.data.size import DataSize
 from umpteen.engine import n_threads
 from umpteen.errors import MissingExtra
 from umpteen.linear.size import LOGISTIC, VISIT_FEATURES, TreeSize
-from umpteen.models.folder import encoders
+from umpteen.models.lazy_neural import encoder_module
 from umpteen.models.ranker import uses_words
 from umpteen.models.rates import TYPICAL, Rates
 from umpteen.tree import cluster_bytes, shape
@@ -176,7 +176,7 @@ def _device(config: NeuralConfig) -> str:
     if config.encoder.device != "auto":
         return config.encoder.device.partition(":")[0]
     try:
-        return encoders().pick_device("auto").type
+        return encoder_module().pick_device("auto").type
     except MissingExtra:
         return "cpu"
 

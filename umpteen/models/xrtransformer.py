@@ -41,7 +41,8 @@ from umpteen.models.explain import (
     explain_head,
     explain_trees,
 )  # fmt: skip
-from umpteen.models.folder import Neural, Parts, SavedEncoder, encoders, head_post
+from umpteen.models.folder import Parts, head_post
+from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
 from umpteen.models.ranker import Training, allocator, clustered, kept_tree
 from umpteen.models.time_budget import with_time_budget
 from umpteen.shortlist import TopK
@@ -119,9 +120,9 @@ class XRTransformer(EncodedModel):
         checkpoint: Any, record: Callback,
     ) -> Parts | None:  # fmt: skip
         config = self._checked(X, matrix, targets, tree)
-        room = encoders()
-        with room.on_threads(config.threads):
-            encoder = room.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
+        module = encoder_module()
+        with module.on_threads(config.threads):
+            encoder = module.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
             config = replace(config, encoder=encoder.config)  # with the pooling that was chosen
             tfidf, features = fit_words(X, config, progress)
             tokens = encoder.tokenize(list(X), progress=progress)

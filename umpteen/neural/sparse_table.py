@@ -101,8 +101,8 @@ def with_gradient(e: torch.Tensor, loss: torch.Tensor, grad_e: torch.Tensor) -> 
 
 def fastest(device: torch.device) -> tuple[Callable[..., Scored], Callable[..., None]]:
     """Return ``score`` and ``step`` as they are fastest on a device."""
-    room = _triton() if device.type == "cuda" else None
-    return (score, step) if room is None else (room.score, room.step)
+    module = _triton() if device.type == "cuda" else None
+    return (score, step) if module is None else (module.score, module.step)
 
 
 @cache
