@@ -398,7 +398,7 @@ def _ranker_rows(
 ) -> Rows:
     """Return what the ranker sees of texts."""
     if config.features == "encoder":
-        return Rows.of(sp.csr_matrix(E))
+        return Rows.of(sp.csr_matrix((len(E), 0), dtype=np.float32), E)
     if config.features == "tfidf":
         return Rows.of(words)
     return Rows.mixed(words, E, config.embedding_weight, allocate)
