@@ -62,7 +62,7 @@ class Model(Contract, Predictor):
     Parameters
     ----------
     tree, linear, search, tfidf, store
-        Settings by noun: a dict with what differs from the recipe's preset, or a whole settings object.
+        Settings by group: a dict with what differs from the recipe's preset, or a whole settings object.
         ``umpteen settings`` lists them all.
     trees, ensemble, normalize
         Number of trees, how their scores are merged, and whether feature rows are scaled to length one.
