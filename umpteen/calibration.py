@@ -141,17 +141,20 @@ def tune(calibration: Calibration, top: TopK, Y: sp.csr_matrix, goal: str) -> Ca
     found, ends = np.cumsum(is_true[order]), last_of_equal(p[order])
     if name == "precision":
         reached = ends[found[ends] / (ends + 1.0) >= _fraction(goal, value)]
-        chosen = reached[-1] if len(reached) else None
+        chosen, most = reached[-1:], f"the highest precision is {_most_precise(found, ends):.3f}"
     elif name == "recall":
-        reached = ends[found[ends] / max(int(Y.nnz), 1) >= _fraction(goal, value)]
-        chosen = reached[0] if len(reached) else ends[-1]
+        n_true = max(int(Y.nnz), 1)
+        chosen = ends[found[ends] / n_true >= _fraction(goal, value)][:1]
+        most = f"the highest recall, of all ranked labels, is {found[-1:].sum() / n_true:.3f}"
     elif name == "labels":
-        chosen = ends[np.argmin(np.abs((ends + 1.0) / max(len(top), 1) - _positive(goal, value)))]
+        wanted, per_text = _positive(goal, value), (ends + 1.0) / max(len(top), 1)
+        chosen = ends[[np.argmin(np.abs(per_text - wanted))]] if wanted <= per_text.max(initial=0.0) else ends[:0]
+        most = f"at most {per_text.max(initial=0.0):.0f} labels per text are ranked"
     else:
         raise BadInput(f"the goal must be f1, f1@K, precision=P, recall=R or labels=N, but is {goal!r:.80}")
-    if chosen is None:
-        raise BadInput(f"no threshold reaches {goal}; the highest precision is {_most_precise(found, ends):.3f}")
-    return calibration.with_decision(float(p[order[chosen]]), None)
+    if not len(chosen):
+        raise BadInput(f"no threshold reaches {goal}; {most}")
+    return calibration.with_decision(float(p[order[chosen[0]]]), None)
 
 
 def _with_best_f1(calibration: Calibration, top: TopK, Y: sp.csr_matrix, limit: int | None) -> Calibration:

@@ -14,6 +14,7 @@ import umpteen
 from umpteen import DiSMEC, Ensemble, XRLinear
 from umpteen.data import Dataset, load_demo
 from umpteen.errors import BadInput, BadModelFile
+from umpteen.models.answers import printed_decision
 from umpteen.thresholds import LabelThresholds
 
 
@@ -50,6 +51,16 @@ def test_the_ranking_is_that_of_a_model_trained_on_the_same_rows(data: Dataset, 
     assert plain.topk(fresh.texts[:5], 3).probabilities is None
     held_out = XRLinear(threads=1).config.calibration.count(len(data))
     assert held_out == 200
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.2, 50])
+def test_a_threshold_that_is_no_probability_is_refused(model: XRLinear, fresh: Dataset, threshold: float) -> None:
+    with pytest.raises(BadInput, match=f"probability between 0 and 1, such as 0.5, but is {threshold}"):
+        model.predict(fresh.texts[:3], threshold=threshold)
+
+
+def test_printed_answers_ask_for_no_more_labels_than_there_are(model: XRLinear) -> None:
+    assert printed_decision(model, 2**31 - 1).depth == len(model.labels_)
 
 
 def test_the_stored_threshold_is_a_good_one(model: XRLinear, fresh: Dataset) -> None:

@@ -1664,7 +1664,9 @@ def test_tune_and_evaluate_agree_on_what_is_predicted(tagged: Path) -> None:
     figures = json.loads(run("evaluate", tagged, "demo", "--json").stdout)
     assert figures["limit"] == json.loads(run("info", tagged, "--json").stdout)["limit"] == 3
     assert "at most 3 per text" in " ".join(run("evaluate", tagged, "demo").stdout.split())
-    run("tune", tagged, "demo", "--for", "labels=500")  # all labels, whatever their probability
+    assert run("tune", tagged, "demo", "--for", "labels=500").exit_code == 2  # more than are ranked: nothing is stored
+    assert json.loads(run("info", tagged, "--json").stdout)["limit"] == 3
+    run("tune", tagged, "demo", "--for", "labels=100")  # all ranked labels, whatever their probability
     figures = json.loads(run("evaluate", tagged, "demo", "--json").stdout)
     assert 0 < figures["micro-F1"] < 20
     given = json.loads(run("evaluate", tagged, "demo", "--json", "--threshold", "1").stdout)

@@ -125,6 +125,16 @@ def test_a_file_that_is_no_log_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "data.jsonl").read_text() == '{"text": "mine"}\n'
 
 
+@pytest.mark.parametrize("spec", ["jsonl:log.jsonl", "tensorboard:new/runs"])
+def test_a_log_that_cannot_be_written_is_refused_before_training(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # permissions do not stop root
+    with pytest.raises(BadInput, match="no permission to write"):
+        parse_logs([spec])
+
+
 @pytest.mark.parametrize("spec", ["jsonl", "jsonl:", "tensorbord:x", ":x"])
 def test_a_log_of_unknown_kind_is_refused(spec: str) -> None:
     with pytest.raises(BadConfig, match="jsonl:FILE or tensorboard:DIR"):

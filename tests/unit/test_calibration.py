@@ -97,7 +97,7 @@ AS_IS = Calibration(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
         ("precision=1", 0.9, None),
         ("precision=0.6", 0.3, None),  # 3 of 5
         ("recall=0.5", 0.7, None),  # 2 of 4
-        ("recall=1", 0.2, None),  # the fourth is not even ranked
+        ("recall=0.75", 0.4, None),  # 3 of 4
         ("labels=1", 0.8, None),
         ("labels=2.5", 0.3, None),
     ],
@@ -120,6 +120,18 @@ def test_goals(goal: str, threshold: float, limit: int | None) -> None:
     ],
 )
 def test_goals_that_make_no_sense_are_refused(goal: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        tune(AS_IS, TOP, TRUE, goal)
+
+
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [
+        ("recall=1", r"no threshold reaches recall=1; the highest recall, of all ranked labels, is 0\.750"),
+        ("labels=4", "no threshold reaches labels=4; at most 3 labels per text are ranked"),
+    ],
+)
+def test_goals_beyond_the_ranked_labels_are_refused(goal: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         tune(AS_IS, TOP, TRUE, goal)
 

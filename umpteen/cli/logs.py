@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ class JsonLines:
         self._file: TextIO | None = None
         if not path.parent.is_dir():
             raise BadInput(f"--log jsonl:{path} needs a folder that exists, but '{path.parent}' does not; create it")
+        _check_writable(path if path.exists() else path.parent, f"jsonl:{path}")
         if path.exists() and not _is_log(path):
             raise BadInput(f"'{path}' is in the way and is not a log of a training; move it elsewhere")
 
@@ -51,6 +53,9 @@ class TensorBoard:
             raise MissingExtra("tensorboard", "tensorboard", "--log tensorboard:DIR") from None
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"--log tensorboard:{folder} needs a folder, but '{folder}' is a file; name another")
+        _check_writable(
+            next(one for one in (folder, *folder.absolute().parents) if one.exists()), f"tensorboard:{folder}"
+        )
         self._event, self._summary = Event, Summary
         self._open = lambda: EventFileWriter(str(folder))
         self._writer: Any = None
@@ -106,6 +111,12 @@ def scalars(record: Record) -> list[tuple[str, float]]:
         for name, value in record.items()
         if isinstance(value, (int, float)) and name not in _NOT_PLOTTED
     ]
+
+
+def _check_writable(path: Path, spec: str) -> None:
+    """Refuse a log that could not be written, before time is spent on training."""
+    if not os.access(path, os.W_OK):
+        raise BadInput(f"--log {spec} cannot be written: no permission to write to '{path}'; name another place")
 
 
 def _is_log(path: Path) -> bool:

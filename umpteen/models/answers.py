@@ -20,7 +20,7 @@ def printed_decision(model: Any, k: int | None = None, threshold: float | None =
     """Return which labels are printed: those of ``predict``, but the first few if there are no probabilities."""
     if k is None and threshold is None and model.calibration_ is None:
         k = _USUAL_K
-    return model.decision(k, threshold)
+    return model.decision(None if k is None else min(k, len(model.labels_)), threshold)
 
 
 class Named(NamedTuple):

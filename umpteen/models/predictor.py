@@ -69,6 +69,8 @@ class Predictor(Pretrained):
         calibration = self._own_calibration()
         if k is None and threshold is None and self._given_threshold is None and calibration is not None:
             return Decision.stored(calibration, most)
+        if calibration is not None and threshold is not None and not 0 <= threshold <= 1:
+            raise BadInput(f"threshold must be a probability between 0 and 1, such as 0.5, but is {threshold}")
         limit = None if calibration is None else calibration.limit
         least = float("-inf") if k is not None and threshold is None else self.score_at(threshold)
         return Decision(k or limit or most, least)
@@ -112,7 +114,8 @@ class Predictor(Pretrained):
             ``f1`` (micro-F1), ``f1@K`` (the same with at most K labels per text), ``precision=0.9`` (the lowest
             threshold with this precision), ``recall=0.8`` (the highest threshold with this recall) or ``labels=5``
             (so many labels per text on average). With the first two, labels with enough examples in ``Y`` get
-            thresholds of their own, if cross-validation shows that these help.
+            thresholds of their own, if cross-validation shows that these help. A goal that no threshold reaches is
+            refused, and the model stays as it was.
         """
         if self.calibration_ is None:
             raise BadInput("this model is not calibrated; call calibrate first (umpteen calibrate MODEL DATA)")
