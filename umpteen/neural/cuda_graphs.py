@@ -6,6 +6,7 @@ launch. Off a GPU, and for shapes that are too rare to record, the work simply r
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ class Recorder:
             except RuntimeError as error:  # an encoder that looks at its tensors' values cannot be recorded
                 warnings.warn(f"steps are not recorded as CUDA graphs: {error}", stacklevel=2)
                 self.can_record = False
+                _stop_recording_random_numbers()
                 return self.work(*inputs)
         graph, places, loss = self.recorded[key]
         for place, tensor in zip(places, inputs, strict=True):
@@ -58,7 +60,11 @@ class Recorder:
     def _record(self, inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, Inputs, torch.Tensor]:
         places = tuple(self._place(number, tensor) for number, tensor in enumerate(inputs))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
+        # What other threads do meanwhile is not recorded, and no mistake.
+        kept = torch.cuda.graph(
+            graph, pool=self.pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+        )
+        with _without_garbage_collection(), kept:
             loss = self.work(*places)
         return graph, places, loss
 
@@ -67,6 +73,27 @@ class Recorder:
         if tensor is None:
             return None
         return self.places.setdefault((number, tensor.shape), torch.empty_like(tensor)).copy_(tensor)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Put off the collection of garbage, which may have to end a graph of an earlier training: that cannot be recorded.
+
+    Whichever thread allocates last collects, so it is put off for all.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _stop_recording_random_numbers() -> None:
+    """Let random numbers be drawn as usual after a recording that failed, which leaves its mark on their generator."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager
