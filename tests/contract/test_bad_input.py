@@ -242,7 +242,7 @@ def test_a_label_outside_the_given_vocabulary_is_named() -> None:
         (lambda: create("xr-transformer", {"encoder.device": "gpu"}), "device must be auto, cpu, cuda, mps, or a GPU"),
         (lambda: create("xr-transformer", {"features": "words"}), "features must be one of auto, both, encoder, tfidf"),
         (lambda: create("xr-transformer", {"head_weight": 2}), "head_weight must be at most 1.0, but is 2"),
-        (lambda: create("xr-transformer", {"fusion": (1.0,)}), "fusion must be three numbers or empty, but has 1"),
+        (lambda: create("xr-transformer", {"fusion": (1.0,)}), "fusion must be three or four numbers or empty"),
         (
             lambda: create("xr-transformer", {"network.levels": "64,8"}),
             "must grow from coarse to fine, each to at least twice the one above, but are 64, 8",

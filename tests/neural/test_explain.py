@@ -52,6 +52,18 @@ def test_a_fused_score_has_three_parts(encoder_folder: Path, corpus: Any, featur
     assert [one.name for one in classified.contributions] == [EMBEDDING]
 
 
+def test_the_frequency_of_a_label_is_a_part_of_a_fused_score(encoder_folder: Path, corpus: Any) -> None:
+    model = fitted(encoder_folder, corpus, fusion=(1.5, 0.5, -0.3, -0.25))
+    found = check(model)
+    assert [part.name for part in found.parts] == [
+        "the ranker", "the classifiers", "the frequency of the label", "the bias",
+    ]  # fmt: skip
+    label = model.topk([found.text], 1).labels[0, 0]
+    n_texts = sum(found.label in some for some in corpus[1])
+    assert model.targets_.counts[label] == n_texts
+    assert found.parts[2].contribution == pytest.approx(-0.3 * np.log1p(n_texts), abs=1e-6)
+
+
 @pytest.mark.parametrize("settings", [{"trees": 2, "head_weight": 0.3}, {"features": "both", "head_weight": 0.0}])
 def test_an_averaged_score_has_weights(encoder_folder: Path, corpus: Any, settings: dict[str, Any]) -> None:
     found = check(fitted(encoder_folder, corpus, **settings))

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from umpteen.models.fusion import Scorer, fit, fuse, probabilities, to_margins
+from umpteen.models.fusion import Scorer, fit, frequency, fuse, probabilities, to_margins
 from umpteen.shortlist import TopK
 
 
@@ -97,3 +97,21 @@ def test_a_weight_is_never_negative() -> None:
     ranker, classifiers, _ = fit((scorer(-one), scorer(two)), Y)
     assert ranker == 0.0
     assert classifiers == pytest.approx(2.0, abs=0.3)
+
+
+def test_the_frequency_of_a_label_is_weighed_too_and_may_count_against_it() -> None:
+    """Both margins are too high for the frequent half of the labels, by what the fitted weight takes off again."""
+    one, two, Y = drawn((1.5, 0.7, -1.0), n_texts=2_000)
+    counts = np.array([0, 99] * 6)
+    too_high = np.log1p(counts) / 3.0
+    *weights, of_frequency, bias = fit((scorer(one + too_high), scorer(two), frequency(counts)), Y)
+    np.testing.assert_allclose(weights, (1.5, 0.7), atol=0.1)
+    assert of_frequency == pytest.approx(-0.5, abs=0.05)
+    assert bias == pytest.approx(-1.0, abs=0.1)
+
+
+def test_the_frequency_proposes_no_labels() -> None:
+    one, two = np.tile(np.arange(200.0)[::-1], (2, 1)), np.tile(np.arange(200.0)[::-1], (2, 1))
+    counts = np.arange(200)  # the most frequent labels are the last ones of both scorers
+    top = fuse((scorer(one), scorer(two), frequency(counts)), (0.0, 0.0, 1.0, 0.0), 1, 200)
+    np.testing.assert_array_equal(top.labels, [[49]] * 2)  # the most frequent of the fifty that both propose

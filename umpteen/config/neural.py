@@ -387,7 +387,8 @@ class NeuralConfig(ModelConfig):
     fusion: tuple[float, ...] = option(
         (),
         "logistic model that combines ranker and classifiers: weight of the ranker's margin, weight of the "
-        "classifiers' margin, and bias. Empty: fitted on held-out texts",
+        "classifiers' margin, perhaps the weight of the logarithm of a label's training texts plus one, and bias. "
+        "Empty: fitted on held-out texts",
         when=When("there is a ranker and head_weight is none", lambda c: has_ranker(c) and c.head_weight is None),
     )
     # defaults of the ranker were measured on rows with an embedding, which are longer than tf-idf rows
@@ -403,8 +404,8 @@ class NeuralConfig(ModelConfig):
         super().__post_init__()
         if self.network.head == "full" and self.training.order not in ("joint", "coarse-to-fine"):
             raise BadConfig("network.head full has one level; use training.order joint or coarse-to-fine")
-        if len(self.fusion) not in (0, 3):
-            raise BadConfig(f"fusion must be three numbers or empty, but has {len(self.fusion)}")
+        if len(self.fusion) not in (0, 3, 4):
+            raise BadConfig(f"fusion must be three or four numbers or empty, but has {len(self.fusion)}")
         if self.network.head == "full" and self.is_recursive and self.training.loss != "bce":
             raise BadConfig(f"network.head full needs training.loss bce, but that is {self.training.loss}")
         if self.training.negatives == "all" and not self.is_recursive:

@@ -300,7 +300,8 @@ def combine_by_fusion(
     """Combine the explanations of ranker and classifiers as their scores are: by a logistic model of the margins."""
     pair = sp.csr_matrix((np.ones(1, np.float32), ([0], [label])), shape=(1, n_labels))
     margins = [float(scorer.margins(pair)[0]) for scorer in scorers]
-    parts = [("the ranker", weights[0], margins[0]), (path.part, weights[1], margins[1]), ("the bias", 1.0, weights[2])]
+    names = ("the ranker", path.part, "the frequency of the label")
+    parts = [*zip(names[: len(margins)], weights, margins, strict=False), ("the bias", 1.0, weights[-1])]
     return Findings([*ranker.paths, path], parts, LOG_ODDS, ranker.features)
 
 

@@ -1,8 +1,9 @@
 """Combine the scores of a linear ranker and of a network's classifiers: a logistic model of their margins.
 
 A ranker by words and a network make different errors, and their scores have different scales. The logistic model has
-three parameters, the weights of the two margins and a bias. They are fitted on texts that neither of the two was
-trained on, because on training texts both are better than they will ever be.
+four parameters: the weights of the two margins, the weight of the logarithm of how many training texts have the label,
+and a bias. They are fitted on texts that neither of the two was trained on, because on training texts both are better
+than they will ever be.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from umpteen.metrics import evaluate
 from umpteen.models.ensemble_rules import tiers
 from umpteen.shortlist import TopK
 
-Weights = tuple[float, ...]  # of the ranker's margin and of the classifiers' margin, and the bias
+Weights = tuple[float, ...]  # of the ranker's margin, the classifiers' margin, perhaps the frequency; and the bias
 
 USUAL: Weights = (1.5, 1.0, 0.0)  # where there are no texts to fit on; fits are about as far from it as from each other
 _TINY = 1e-45  # about the smallest float32
@@ -32,14 +33,14 @@ class Scorer:
     Parameters
     ----------
     topk
-        Returns its best labels.
+        Returns its best labels; None if it proposes no candidates and only scores those of others.
     score
         Returns its scores of the stored entries of a matrix (texts, labels), in their order.
     post
         The function that turned its margins into scores: ``l3-hinge`` or similar, ``sigmoid`` or ``identity``.
     """
 
-    topk: Callable[[int], TopK]
+    topk: Callable[[int], TopK] | None
     score: Callable[[sp.csr_matrix], np.ndarray]
     post: str
 
@@ -70,10 +71,22 @@ def to_margins(scores: np.ndarray, post: str) -> np.ndarray:
     return -(np.maximum(-np.log(np.maximum(scores, _TINY)), 0.0) ** (1.0 / exponent)) + 0.0
 
 
+def frequency(counts: np.ndarray) -> Scorer:
+    """Return the logarithm of how often labels occur in training as a scorer, which proposes no labels.
+
+    Examples
+    --------
+    >>> frequency(np.array([0, 9])).margins(sp.csr_matrix([[1.0, 1.0]])).round(2).tolist()
+    [0.0, 2.3]
+    """
+    logarithms = np.log1p(counts)
+    return Scorer(None, lambda pairs: logarithms[pairs.indices], "identity")
+
+
 def fuse(scorers: Sequence[Scorer], weights: Weights, k: int, n_labels: int) -> TopK:
     """Return the k labels with the highest probability; candidates are the best labels of each scorer."""
     wanted = tiers(k, n_labels)
-    tops, top = [scorer.topk(wanted[-1].depth) for scorer in scorers], None
+    tops, top = [scorer.topk(wanted[-1].depth) for scorer in scorers if scorer.topk], None
     for tier in wanted:
         pairs = _candidates([part.first(tier.depth) for part in tops], n_labels)
         pairs.data = probabilities(scorers, pairs, weights)
@@ -94,22 +107,28 @@ def log_odds(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weights) 
 
 
 def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:
-    """Fit the weights on texts with labels ``Y``; None if the second scorer does not improve on the first.
+    """Fit the weights on texts with labels ``Y``; None if the others do not improve on the first scorer.
 
-    What is compared is the mean of the precisions at 1, 3 and 5.
+    Weights of scorers that propose labels are at least 0. What is compared is the mean of the precisions at 1, 3 and 5.
     """
-    depth = tiers(max(_DEPTHS), Y.shape[1])[-1].depth
-    tops = [scorer.topk(depth) for scorer in scorers]
-    pairs = _candidates(tops, Y.shape[1])
+    tops, pairs, margins = propose(scorers, Y.shape[1])
     rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     is_true = np.asarray(Y[rows, pairs.indices] > 0).ravel()
-    X = np.stack([*(scorer.margins(pairs) for scorer in scorers), np.ones(len(rows))], axis=1)
-    weights = _non_negative(X, is_true.astype(np.float64))
+    X = np.stack([*margins, np.ones(len(rows))], axis=1)
+    weights = _non_negative(X, is_true.astype(np.float64), len(tops))
     pairs.data = sigmoid(X @ weights).astype(np.float32)
     fused = TopK.from_csr(pairs, min(max(_DEPTHS), Y.shape[1]))
     if _precision(fused, Y) <= _precision(tops[0], Y):
         return None
     return tuple(float(f"{weight:.4g}") for weight in weights)
+
+
+def propose(scorers: Sequence[Scorer], n_labels: int) -> tuple[list[TopK], sp.csr_matrix, list[np.ndarray]]:
+    """Return what the weights are fitted on: the best labels of each scorer, all of them, and their margins."""
+    depth = tiers(max(_DEPTHS), n_labels)[-1].depth
+    tops = [scorer.topk(depth) for scorer in scorers if scorer.topk]
+    pairs = _candidates(tops, n_labels)
+    return tops, pairs, [scorer.margins(pairs) for scorer in scorers]
 
 
 _DEPTHS = (1, 3, 5)
@@ -129,14 +148,14 @@ def _candidates(tops: Sequence[TopK], n_labels: int) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(ptr[-1], np.float32), labels[is_new], ptr), shape=(len(labels), n_labels))
 
 
-def _non_negative(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the coefficients of a logistic regression; those of margins, all but the last, are at least 0."""
+def _non_negative(X: np.ndarray, y: np.ndarray, n_first: int) -> np.ndarray:
+    """Return the coefficients of a logistic regression, of which the first ones are at least 0."""
     free = np.ones(X.shape[1], bool)
     w = np.zeros(X.shape[1])
-    for _ in range(X.shape[1]):
+    for _ in range(n_first + 1):
         w[free] = logistic_regression(X[:, free], y)
         negative = (w < 0) & free
-        negative[-1] = False
+        negative[n_first:] = False
         if not negative.any():
             break
         free &= ~negative

@@ -124,7 +124,7 @@ class NetModel(EncodedModel):
             tokens = self._tokens(source, X, features, progress)
             if config.network.reads != "features":
                 width = encoder.model.config.hidden_size
-                config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), width)
+                config = config.with_schedule(tokens.lengths, len(tokens), width)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             network = self._network(
                 config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
@@ -157,7 +157,8 @@ class NetModel(EncodedModel):
         net = fusion.Scorer(
             lambda k: network.topk(texts, k), lambda pairs: network.score_labels(texts, pairs), "sigmoid"
         )
-        return fusion.fit((ranker, net), matrix[held_out]) or (1.0, 0.0, 0.0)
+        scorers = ranker, net, fusion.frequency(matrix.getnnz(axis=0))
+        return fusion.fit(scorers, matrix[held_out]) or (1.0, 0.0, 0.0)
 
     def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:
         """Return what the reader reads of texts: tokens, or features."""
@@ -247,15 +248,15 @@ class NetModel(EncodedModel):
 
     def _scorers(
         self, rows: Any, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> tuple[fusion.Scorer, fusion.Scorer]:
-        """Return ranker and network as scorers of some texts."""
+    ) -> tuple[fusion.Scorer, ...]:
+        """Return what ``fusion`` combines, for some texts."""
         network = self.neural_.net.get()
         net = fusion.Scorer(
             lambda k: self._of_network(rows, k, beam, wanted),
             lambda pairs: network.score_labels(rows.seen, pairs),
             "sigmoid",
         )
-        return ranker_scorer(self.heads_, rows.ranked, self.config_, threads, beam, wanted), net
+        return self._all_scorers(ranker_scorer(self.heads_, rows.ranked, self.config_, threads, beam, wanted), net)
 
     def _of_network(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None) -> TopK:
         """Return the best labels by the network alone."""
