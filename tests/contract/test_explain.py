@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import umpteen
+from umpteen.calibration import Calibration
 from umpteen.errors import BadInput, NotFitted
 from umpteen.models import Ensemble, Model, XRLinear, create
 from umpteen.models.explanation import Explanation, Step
@@ -84,6 +86,36 @@ def test_every_recipe_explains_a_label_that_is_not_suggested(
     assert len(found.suggestions) == 2
     check_sums(found)
     assert model.explain(text, int(ranked[2]), k=2).rank == 3
+
+
+def test_every_recipe_says_whether_a_label_is_predicted(
+    recipe: str, fitted: Callable[[str], Model], held_out: Made
+) -> None:
+    model = fitted(recipe)
+    for text in held_out.texts[:3]:
+        ranked, chosen = model.topk([text], 4).labels[0], model.decision().chosen(model.topk([text], 100))[0]
+        for label, is_chosen in zip(ranked, chosen, strict=False):
+            found = model.explain(text, int(label), k=2)
+            assert found.is_predicted == is_chosen
+            assert ("It is predicted." in found.reason) == is_chosen
+
+
+def test_why_a_suggested_label_is_not_predicted(fitted: Callable[[str], Model], held_out: Made) -> None:
+    text, plain = held_out.texts[0], fitted("xr-linear")
+    model = copy.copy(plain)
+    for threshold, limit, because in ((0.999, None, "is below the threshold of"), (0.0, 2, "no more than 2 labels")):
+        model.calibration_ = Calibration(np.array([0.0, 1.0]), np.array([0.0, 1.0]), threshold, limit)
+        third = model.explain(text, int(model.topk([text], 3).labels[0, 2]), k=5)
+        assert third.is_suggested
+        assert not third.is_predicted
+        assert because in third.reason
+    model.calibration_ = Calibration(np.array([0.0, 1.0]), np.array([0.0, 0.5]), 0.9)
+    assert "no score reaches the threshold" in model.explain(text).reason
+    model.calibration_ = None
+    assert (
+        "its score is below the threshold of 0.3"
+        in model.explain(text, int(plain.topk([text], 60).labels[0, -1])).reason
+    )
 
 
 @pytest.mark.parametrize("name", params(["xr-linear", "xr-transformer", "cascadexml-dismec", "full"]))
@@ -205,7 +237,7 @@ def test_a_lost_label_is_explained_by_its_level(made: Made) -> None:
     assert "its ancestor at level 1 has rank" in found.reason
     reached = model.explain(text, "label 08", k=1)
     assert reached.paths[0].lost_at is None
-    assert reached.reason == f"The label is not suggested because it is ranked at place {reached.rank}."
+    assert reached.reason.startswith(f"The label is not suggested because it is ranked at place {reached.rank}. It is")
 
 
 @needs_torch

@@ -55,11 +55,13 @@ def explain(model: Any, text: Any, label: Any, k: int, max_words: int, threads: 
     rank = _rank(top, number, found.paths)
     words, features, notes = _words(model, text, number, found, max_words, workers)
     score = float(model._scored(rows, _pairs(model, [number]), workers).data[0])
+    reason = f"{_reason(rank, k, found.paths)} {_prediction(model, top, number)}"
     return Explanation(
         model.recipe, text if isinstance(text, str) else None, *_names(model, number),
-        score, rank, k, _suggestions(model, top, k), _reason(rank, k, found.paths), found.scale, share_out(found.parts),
+        score, rank, k, _suggestions(model, top, k), reason, found.scale, share_out(found.parts),
         tuple(found.paths), model._word_scale, tuple(words), tuple(features), tuple(notes), _nearest(model, text),
         probability=_probability(model, score),
+        is_predicted=_is_predicted(model, top, number),
     )  # fmt: skip
 
 
@@ -74,11 +76,13 @@ def explain_ensemble(ensemble: Any, text: Any, label: Any, k: int, max_words: in
     parts = [(f"model {i + 1}: {one.recipe}", weights[i], one.score) for i, one in enumerate(models)]
     rank, score, is_mean = _rank(top, number, []), float(sum(w * s for _, w, s in parts)), ensemble.rule == "average"
     notes = [] if is_mean else [f"Labels are ranked by {ensemble.rule}, not by this score."]
+    reason = f"{_reason(rank, k, [])} {_prediction(ensemble, top, number)}"
     return Explanation(
         ensemble.recipe, models[0].text, *_names(ensemble, number), score, rank, k,
-        _suggestions(ensemble, top, k), _reason(rank, k, []), SCORE, share_out(parts), (),
+        _suggestions(ensemble, top, k), reason, SCORE, share_out(parts), (),
         "models", tuple(_mean_words(models, weights)), (), tuple(notes), models=tuple(models),
         probability=_probability(ensemble, score) if is_mean else None,
+        is_predicted=_is_predicted(ensemble, top, number),
     )  # fmt: skip
 
 
@@ -152,6 +156,27 @@ def _reason(rank: int | None, k: int, paths: Sequence[Path]) -> str:
         )
     place = f"at place {rank}" if rank is not None else f"below place {_RANKED}"
     return f"The label is not suggested because it is ranked {place}."
+
+
+def _is_predicted(model: Any, top: TopK, number: int) -> bool:
+    """Return whether ``predict`` returns a label."""
+    return number in top.labels[0, model.decision().chosen(top)[0]]
+
+
+def _prediction(model: Any, top: TopK, number: int) -> str:
+    """Say whether ``predict`` returns a label, and if not, why."""
+    if _is_predicted(model, top, number):
+        return "It is predicted."
+    decision = model.decision()
+    least = float(np.broadcast_to(decision.least(np.array([number])), 1)[0])
+    if number in top.labels[0, top.scores[0] >= least]:
+        return f"It is not predicted, because no more than {decision.depth} labels of a text are."
+    if not np.isfinite(least):
+        return "It is not predicted, because no score reaches the threshold."
+    if model.calibration_ is None:
+        return f"It is not predicted, because its score is below the threshold of {least:.3g}."
+    threshold = float(model.calibration_(np.array([least]))[0])
+    return f"It is not predicted, because its probability is below the threshold of {threshold:.3g}."
 
 
 # Words

@@ -125,7 +125,7 @@ class Explanation:
     k, suggestions
         The labels that the model suggests.
     reason
-        In a sentence, why the label is among them or not.
+        In sentences, why the label is among them or not, and why it is predicted or not.
     scale
         ``score`` or ``log-odds``: what the contributions of ``parts`` add up to.
     parts
@@ -147,6 +147,8 @@ class Explanation:
         For an ensemble, the explanation of each model; their weights are in ``parts``.
     probability
         Of the score; None if the model is not calibrated.
+    is_predicted
+        Whether ``predict`` returns the label: its threshold and limit are others than ``k``.
     """
 
     recipe: str
@@ -169,6 +171,7 @@ class Explanation:
     nearest: tuple[NearText, ...] = ()
     models: tuple[Explanation, ...] = field(default=())
     probability: float | None = None
+    is_predicted: bool = False
 
     @property
     def is_suggested(self) -> bool:

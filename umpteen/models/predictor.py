@@ -179,7 +179,7 @@ class Predictor(Pretrained):
         >>> model = XRLinear().fit(["red apple", "green pear", "red cherry"], [["red"], ["green"], ["red"]])
         >>> explanation = model.explain("a red plum")
         >>> explanation.label, explanation.reason
-        ('red', 'The label is suggested at place 1.')
+        ('red', 'The label is suggested at place 1. It is predicted.')
         """
         raise NotImplementedError
 
