@@ -89,9 +89,15 @@ def test_predict_refuses_folders_it_cannot_read(model: Path, letters: Path, tmp_
     assert "is empty" in run("predict", model, tmp_path / "empty").stderr
     refused = run("predict", model, tmp_path / "empty", "--whole-file")
     assert (refused.exit_code, "has no documents" in refused.stderr) == (2, True)
-    (letters / "c.txt").write_bytes(b"M\xfcnchen")
-    refused = run("predict", model, letters)
-    assert (refused.exit_code, "c.txt:1: this line is not UTF-8" in refused.stderr) == (2, True)
+
+
+def test_a_document_that_cannot_be_read_does_not_stop_the_others(model: Path, letters: Path) -> None:
+    whole = ran("predict", model, letters).stdout
+    (letters / "a.txt").write_bytes(b"M\xfcnchen")
+    found = run("predict", model, letters)
+    assert found.stdout == whole
+    assert "a.txt:1: this line is not UTF-8" in found.stderr
+    assert (found.exit_code, "1 of 3 documents could not be read" in found.stderr) == (2, True)
 
 
 def test_a_model_of_rows_takes_no_whole_files(tmp_path: Path) -> None:

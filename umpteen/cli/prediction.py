@@ -6,7 +6,7 @@ A block of standard input is what has arrived: a line in a terminal, many lines 
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,7 +57,13 @@ def predict(
     labels = model.labels_
     if vocab is not None:
         labels = renamed(labels, vocab, language, terminal)
-    blocks, has_files = blocks_of(model, source, whole_file, columns or {})
+    unreadable: list[BadInput] = []
+
+    def note(error: BadInput) -> None:
+        terminal.error(str(error))
+        unreadable.append(error)
+
+    blocks, has_files = blocks_of(model, source, whole_file, columns or {}, note)
     line = _LINES[has_files, as_json]
     n_rows, begun = 0, time.perf_counter()
     for shown, X in blocks:
@@ -69,16 +75,23 @@ def predict(
     if source != "-":
         rows = "row" if n_rows == 1 else "rows"
         terminal.note(f"{n_rows:,} {rows} in {seconds:.2f} s, {n_rows / max(seconds, 1e-9):,.0f} rows/s")
+    if unreadable:
+        raise BadInput(f"{len(unreadable)} of {n_rows + len(unreadable)} documents could not be read, see above")
 
 
-def blocks_of(model: Any, source: str, whole_file: bool, columns: Mapping[str, Any]) -> tuple[Iterator[Block], bool]:
-    """Return the rows of ``source`` in blocks, and whether they are shown by the names of their files."""
+def blocks_of(
+    model: Any, source: str, whole_file: bool, columns: Mapping[str, Any], unreadable: Callable[[BadInput], None]
+) -> tuple[Iterator[Block], bool]:
+    """Return the rows of ``source`` in blocks, and whether they are shown by the names of their files.
+
+    ``unreadable`` is called for each document of a folder that cannot be read.
+    """
     if not model.takes_texts:
         return feature_blocks(read_features(source, model.n_features_in_, whole_file=whole_file)), False
     documents = documents_of(source, whole_file)
     if documents is None:
         return text_blocks(source, columns), False
-    return document_blocks(stream_documents(documents)), True
+    return document_blocks(stream_documents(documents, unreadable)), True
 
 
 def document_blocks(documents: Iterator[tuple[str, str]]) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from umpteen.data.lines import PACKED, missing, open_bytes, plain_suffix
@@ -12,12 +12,17 @@ MAX_BYTES = 1 << 27  # of one document, decompressed: a file that unpacks withou
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def stream_documents(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+def stream_documents(
+    path: str | os.PathLike[str], unreadable: Callable[[BadInput], None] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each document of a folder, or of a single file; ``-`` is standard input.
 
     The documents of a folder are its ``.txt`` files, also compressed, and those of its sub-folders, in the order of
     their names; their names are relative to the folder, with ``/`` between the parts. Hidden files and folders are
     left out, and symbolic links to folders are not followed.
+
+    A document that cannot be read, because it is not UTF-8 for example, raises BadInput. With ``unreadable`` this is
+    called with the error instead, and the other documents of the folder follow.
 
     Examples
     --------
@@ -37,7 +42,14 @@ def stream_documents(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
         is_empty = True
         for document in find_documents(folder):
             is_empty = False
-            yield document.relative_to(folder).as_posix(), read_document(document)
+            try:
+                text = read_document(document)
+            except BadInput as error:
+                if unreadable is None:
+                    raise
+                unreadable(error)
+                continue
+            yield document.relative_to(folder).as_posix(), text
         if is_empty:
             raise BadInput(f"{folder} has no documents; put .txt files into it (also {PACKED})")
 
