@@ -20,6 +20,7 @@ import transformers
 from tokenizers import Tokenizer, models
 
 import umpteen
+from benchmarks.calibration import decide
 from umpteen.config import EncoderConfig
 from umpteen.data.tokens import Tokens
 from umpteen.models import create
@@ -228,6 +229,9 @@ def show_data(options: argparse.Namespace) -> None:
     for step in model.finetuning_:
         rate = step.tokens / max(step.train_s, 1e-9) / 1e6
         print(f"{step.nodes:,} nodes: {step.steps:,} steps, {rate:.2f} M tokens/s", flush=True)
+    chosen = model.config_
+    print(f"fusion {chosen.fusion}, {chosen.encoder.max_length} tokens, {chosen.training.epochs} epochs, "
+          f"{chosen.training.batch_size} texts per step, C {chosen.linear.cost}", flush=True)  # fmt: skip
     memory = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
     if options.save:
         model.save(options.save)
@@ -240,6 +244,10 @@ def show_data(options: argparse.Namespace) -> None:
         record[split] = figures | {"texts_per_s": len(test.texts) / (time.perf_counter() - begun)}
         shown = ("P@1", "P@3", "P@5", "RP@5", "nDCG@5", "texts_per_s")
         print(split, {key: round(record[split][key], 2) for key in shown}, flush=True)
+        error, stored, best, nothing = decide(model, test)
+        record[split] |= {"ECE@5": error, "micro-F1": stored, "best micro-F1": best, "without a label": nothing}
+        print(f"{split}: ECE@5 {error:.4f}, micro-F1 {stored:.2f} at the stored threshold, {best:.2f} at the best one, "
+              f"{nothing:.1f} % of the texts without a label", flush=True)  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(record, indent=1))
 

@@ -7,18 +7,17 @@ from pathlib import Path
 from svg_parts import box, line, picture, words
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "img" / "which-recipe.svg"
-WIDTH, HEIGHT = 900, 430
+WIDTH, HEIGHT = 900, 370
 LEFT, MIDDLE, RIGHT, LAST = (20, 150), (220, 180), (450, 180), (680, 200)  # x and width of the columns
-ROWS = (46, 106, 166, 236, 296, 356)  # centres of the answers
+ROWS = (46, 106, 166, 236, 296)  # centres of the answers
 BOX = 46
 
 # column, centre, lines of a question; its two answers: word, and the row of an answer or another question
 QUESTIONS = {
-    "gpu": (LEFT, 196, ("Is there a GPU?",)),
+    "gpu": (LEFT, 181, ("Is there a GPU?",)),
     "time": (MIDDLE, 91, ("Is accuracy worth several", "times the training time?")),
     "few": (RIGHT, 136, ("Are there at most a few", "thousand labels?")),
-    "short": (MIDDLE, 281, ("Are texts titles or", "single sentences?")),
-    "many": (RIGHT, 326, ("100,000 labels or more,", "or little GPU memory?")),
+    "many": (MIDDLE, 271, ("100,000 labels or more,", "most with few texts?")),
 }
 ANSWERS = (
     ("xr-linear", "one label tree; start here"),
@@ -26,19 +25,16 @@ ANSWERS = (
     ("xr-linear --trees 3", "the average of three trees"),
     ("xr-transformer", "encoder, and tf-idf of the whole text"),
     ("full", "one classifier per label, in blocks"),
-    ("cascadexml-dismec", "encoder, and a linear ranker"),
 )
 BRANCHES: tuple[tuple[str, str, str | int], ...] = (
     ("gpu", "no", "time"),
-    ("gpu", "yes", "short"),
+    ("gpu", "yes", "many"),
     ("time", "no", 0),
     ("time", "yes", "few"),
     ("few", "yes", 1),
     ("few", "no", 2),
-    ("short", "no", 3),
-    ("short", "yes", "many"),
+    ("many", "no", 3),
     ("many", "yes", 4),
-    ("many", "no", 5),
 )
 NOTES = "Rare labels matter most: bonsai.   Scores of a probabilistic model: plt.   Several models: xr-linear+dismec."
 

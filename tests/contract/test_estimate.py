@@ -117,7 +117,7 @@ def three_labels(texts: list[str]) -> sp.csr_matrix:
 @pytest.mark.parametrize("recipe", ["xr-transformer", "lightxml"])
 def test_a_time_budget_chooses_how_much_of_a_text_is_read(recipe: str) -> None:
     long, short = ["word " * 2_000] * 50, ["word " * 10] * 47 + ["word " * 2_000] * 3
-    assert chosen_length(recipe, long) == 128
+    assert chosen_length(recipe, long) == (0 if recipe == "xr-transformer" else 128)  # 0 is left to the device
     assert chosen_length(recipe, long, **{"encoder.max_length": 77}) == 77
     seconds = {
         length: estimate(
@@ -284,7 +284,7 @@ def test_windows_count_by_their_tokens(made: Made) -> None:
 def test_what_makes_an_encoder_slower_and_faster(made: Made) -> None:
     base = on_cpu(made)
     assert on_cpu(made, encoder__max_length=32).seconds < base.seconds
-    assert on_cpu(made, training__epochs=(9.0,)).seconds > base.seconds
+    assert on_cpu(made, training__epochs=(11.0,)).seconds > base.seconds
     assert on_cpu(made, threads=4).seconds < base.seconds
     assert on_cpu(made, encoder__device="cuda").seconds < base.seconds / 100
     assert "with the encoder on cuda" in str(on_cpu(made, encoder__device="cuda"))

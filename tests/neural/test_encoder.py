@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -288,3 +289,17 @@ def test_a_full_gpu_names_the_setting_to_lower() -> None:
 def test_the_saved_folder_has_no_layer_that_was_never_trained(encoder: Encoder) -> None:
     assert "architectures" in json.loads(encoder.files()["config.json"])
     assert not any("pooler" in name for name in encoder.model.state_dict())
+
+
+def test_a_length_that_is_left_open_is_that_of_the_device_and_no_more_than_is_read(encoder_folder: Path) -> None:
+    assert load(encoder_folder, max_length=0).config.max_length == 40  # the encoder knows as many positions
+    left_open = EncoderConfig(max_length=0)
+    assert [left_open.with_length(device).max_length for device in ("cpu", "mps", "cuda")] == [128, 128, 256]
+    assert EncoderConfig(max_length=77).with_length("cuda").max_length == 77
+
+
+@given(st.lists(st.lists(st.integers(5, 99), min_size=1, max_size=9), max_size=6), st.integers(1, 10))
+def test_truncated_texts_keep_their_last_token(lists: list[list[int]], limit: int) -> None:
+    expected = [ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]] for ids in lists]
+    found = Tokens.of(lists).truncated(limit)
+    assert [found.ids[a:b].tolist() for a, b in itertools.pairwise(found.ptr)] == expected

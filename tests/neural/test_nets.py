@@ -471,6 +471,7 @@ OTHER_VALUES = {
     "network.hidden": 7, "network.dropout": (0.3,), "training.head_weight_decay": 0.5, "training.loss": "hinge",
     "training.negatives": "tfn", "training.relevance": "induce", "training.alpha": 0.5, "training.init": "lda",
     "training.init_cost": 9.0, "training.patience": 7, "training.time_budget": 1.0,
+    "training.length_warmup": 0.5, "training.warmup_length": 5,
     "encoder.pooling": "mean@1", "encoder.compile": "off",
     "encoder.backend": "onnx", "encoder.gradient_checkpointing": True, "encoder.name": "nowhere",
     "encoder.max_length": 4,

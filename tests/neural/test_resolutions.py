@@ -31,7 +31,7 @@ LEARNING = {"training.batch_size": 16, "training.learning_rate": 1e-3, "training
 
 def fine_tuned(settings: dict[str, Any]) -> NeuralConfig:
     """Return the settings of xr-transformer with some changed; what is left open is chosen for the corpus."""
-    return create("xr-transformer", settings).config.with_schedule(160, 12.0, 32)
+    return create("xr-transformer", settings).config.with_schedule(np.array([12]), 160, 32)
 
 
 PAPER = {"training.negatives": "tfn+man", "training.loss": "squared-hinge", "training.validation_fraction": 0.0}
@@ -180,15 +180,19 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corp
     assert [step.nodes for step in resumed.report] == [4, 20]  # the first resolution came from the checkpoint
 
 
-@pytest.mark.parametrize("held_out", [0.0, 0.25])
+@pytest.mark.parametrize(("held_out", "length_warmup"), [(0.0, 0.8), (0.25, 0.8), (0.25, 0.2)])
 def test_a_resolution_goes_on_after_its_last_epoch(
-    encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float
-) -> None:
+    encoder_folder: Path, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float,
+    length_warmup: float,
+) -> None:  # fmt: skip
     monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     monkeypatch.setattr("umpteen.neural.loop._LOOK_EVERY", 1)
     config = fine_tuned(
-        {**LEARNING, "training.epochs": (0.5, 3.0), "training.validation_fraction": held_out, "network.dropout": 0.2}
-    )
+        {
+            **LEARNING, "training.epochs": (0.5, 3.0), "training.validation_fraction": held_out, "network.dropout": 0.2,
+            "training.length_warmup": length_warmup, "training.warmup_length": 5,
+        }
+    )  # fmt: skip
     seen: list[int] = []
 
     def make(**more: Any) -> Finetuning:
@@ -263,6 +267,46 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
     assert len(run.held_out) == len(run.tokens) // 4
     assert not set(run.held_out) & set(run.trained_on)
     assert [step.steps for step in run.report] == [3 * per_epoch] * 2  # nothing is learned, so two epochs are waited
+
+
+def test_most_steps_read_the_beginnings_of_texts(encoder: Encoder, corpus: Any) -> None:
+    settings = {**LEARNING, "training.epochs": (0.0, 4.0), "training.validation_fraction": 0.0}
+    warmup = {"training.length_warmup": 0.75, "training.warmup_length": 4}
+
+    def lengths(more: dict[str, Any]) -> list[int]:
+        run, seen = finetuning(encoder, corpus, fine_tuned({**settings, **more})), []
+        read = encoder.model.forward
+        encoder.model.forward = lambda input_ids, **rest: seen.append(input_ids.shape[1]) or read(input_ids, **rest)
+        try:
+            run.train()
+        finally:
+            encoder.model.forward = read
+        assert run.report[-1].steps == len(seen) == 40
+        return seen
+
+    found = lengths(warmup)
+    assert max(found[:30]) == min(found) == 8  # what four tokens are padded to
+    assert max(found[30:]) == 16
+    assert found[30:] == lengths({"training.length_warmup": 0.0})[30:]  # texts come in the same order
+    longer = warmup | {"training.warmup_length": 64}  # than all texts
+    assert lengths(longer) == lengths({"training.length_warmup": 0.0})
+
+
+def test_training_does_not_stop_while_texts_are_truncated(
+    encoder: Encoder, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
+    still = {"training.learning_rate": 0.0, "training.head_learning_rate": 0.0, "training.batch_size": 16}
+    config = fine_tuned(
+        still | {
+            "training.epochs": (0.0, 20.0), "training.validation_fraction": 0.25, "training.patience": 2,
+            "training.length_warmup": 0.5, "training.warmup_length": 4,
+        }
+    )  # fmt: skip
+    run = finetuning(encoder, corpus, config)
+    run.train()
+    per_epoch = -(-len(run.trained_on) // 16)
+    assert run.report[-1].steps == 12 * per_epoch  # nothing is learned, so two epochs of whole texts are waited
 
 
 @pytest.mark.parametrize(("epochs", "looks"), [(0.5, 1), (1.5, 2), (2.0, 2)])

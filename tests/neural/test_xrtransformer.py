@@ -187,7 +187,7 @@ def test_an_encoder_that_does_not_help_is_left_out(make: Any) -> None:
     frozen = TRAINING | {"epochs": 0.0, "init": "random", **SPLIT}
     model = make(training=frozen, encoder=dict(make().encoder, max_length=4)).fit(texts, lists)
     assert model.neural_ is None
-    plain = XRLinear(tree=TREE, threads=1).fit(texts, lists)
+    plain = XRLinear(tree=TREE, linear=model.config.linear, threads=1).fit(texts, lists)
     for texts_ in (texts[:20], texts[:1]):
         np.testing.assert_array_equal(model.topk(texts_, 3).labels, plain.topk(texts_, 3).labels)
 
@@ -209,7 +209,7 @@ def test_an_encoder_that_helps_is_weighed_on_held_out_texts(make: Any, tmp_path:
     texts, lists, _ = make_corpus(400, seed=4)
     model = make(training=TRAINING | SPLIT, tfidf={"max_features": 2}).fit(texts, lists)
     assert model.neural_ is not None
-    ranker, classifiers, _ = model.config_.fusion
+    ranker, classifiers, *_ = model.config_.fusion
     assert classifiers > 0.1
     assert ranker >= 0
     assert model.describe()["settings"]["fusion"] == model.config_.fusion
@@ -258,7 +258,7 @@ def test_weights_that_are_given_are_used(make: Any, corpus: Any) -> None:
     assert model.neural_.head is None
     usual = make().fit(corpus[0], corpus[1])  # too few texts to choose on
     assert usual.config_.fusion == ()
-    with pytest.raises(BadConfig, match="fusion must be three numbers or empty, but has 2"):
+    with pytest.raises(BadConfig, match="fusion must be three or four numbers or empty, but has 2"):
         make(fusion=(1.0, 2.0)).fit(corpus[0], corpus[1])
 
 

@@ -172,7 +172,8 @@ def changes(draw: st.DrawFn) -> dict:
         keys |= {f"{noun}.{spec.name}": spec for spec in dataclasses.fields(cls)}
     bound = ("tfidf.ngram_min", "network.levels", "training.epochs", "network.dropout", "network.beam")
     bound += ("network.reader", "network.head", "training.order", "training.negatives", "fusion")
-    for key in bound:  # to ngram_max; to an order; not empty; to each other
+    bound += ("encoder.max_length",)
+    for key in bound:  # to ngram_max; to an order; not empty; to each other; 0 or at least 4
         del keys[key]
     chosen = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=6))
     return {key: draw(bounded(keys[key])) for key in chosen}

@@ -6,6 +6,8 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from umpteen.config.checked import Checked, Form, When, option
 from umpteen.config.linear import LinearConfig, ModelConfig, has_ranker
 from umpteen.errors import BadConfig
@@ -13,6 +15,7 @@ from umpteen.errors import BadConfig
 # Block sizes that no setting changes. They are defined here because estimates need them without torch.
 TOKENS_AT_ONCE = {"cpu": 4_096, "mps": 16_384, "cuda": 262_144}  # when embedding texts
 FEWER_IN_TRAINING = 4  # divisor for training: gradients need about this many times the memory
+USUAL_LENGTH = {"cpu": 128, "mps": 128, "cuda": 256}  # tokens that are read of a text where settings leave it open
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
 
@@ -51,12 +54,13 @@ _POOLINGS = Form(
 
 FEW_TEXTS = 5  # texts per label, on average, below which LDA is the better initialisation
 
-# The schedule where settings leave it open. A step has about 64 texts of 128 tokens, and five epochs of such texts are
-# enough; short texts take less time, so they are read more often.
+# The schedule where settings leave it open. A step has about 64 texts of 128 tokens. Five epochs are enough for many
+# texts; fewer texts are read more often.
 TOKENS_PER_STEP, MOST_TEXTS_PER_STEP, FEWEST_STEPS_PER_EPOCH = 8_192, 256, 128
-TOKENS_PER_TEXT, COARSE_EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 640, 0.5, 5.0, 10.0
+TEXTS_READ, COARSE_EPOCHS, FEWEST_EPOCHS, MOST_EPOCHS = 225_000, 0.5, 5.0, 10.0
 _USUAL_RATE, _USUAL_WIDTH, _USUAL_SIZE = 2e-4, 384, 64  # learning rate of an encoder, its width, and texts per step
 FEWEST_HELD_OUT, MOST_HELD_OUT = 200, 2_500  # texts
+_FEWEST_TOKENS = 4  # of a text: those that begin and end it, and two words
 
 _ENCODER = When("the recipe has an encoder", lambda c: c.network.reads != "features")
 _LAYERS = When("network.reader is layers", lambda c: c.network.reader == "layers")
@@ -92,7 +96,11 @@ class EncoderConfig(Checked):
 
     name: str = option("minilm", "minilm, a name on the model hub, or a folder in Hugging Face layout", when=_ENCODER)
     max_length: int = option(
-        128, "maximum number of tokens per text, or per window of it; longer texts are truncated", low=4, when=_ENCODER
+        128,
+        "maximum number of tokens per text, or per window of it; longer texts are truncated. 0: "
+        f"{USUAL_LENGTH['cuda']} if the encoder is trained on a GPU, {USUAL_LENGTH['cpu']} elsewhere",
+        low=0,
+        when=_ENCODER,
     )
     windows: int = option(
         1,
@@ -135,6 +143,17 @@ class EncoderConfig(Checked):
         False, "recompute activations in the backward pass instead of storing them: slower, less memory",
         when=_LAYERS,
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.max_length < _FEWEST_TOKENS:
+            raise BadConfig(f"max_length must be 0 or at least {_FEWEST_TOKENS}, but is {self.max_length}")
+
+    def with_length(self, device: str, longest: int | None = None) -> EncoderConfig:
+        """Replace ``max_length`` = 0 by what is usual on a kind of device; the encoder reads ``longest`` tokens."""
+        if self.max_length:
+            return self
+        return replace(self, max_length=min(USUAL_LENGTH[device], longest or USUAL_LENGTH[device]))
 
     @property
     def max_tokens(self) -> int:
@@ -273,7 +292,7 @@ class TrainingConfig(Checked):
     epochs: tuple[float, ...] = option(
         (10.0,), "number of epochs; if levels are trained one after the other, for each of them, the last value for "
         f"the finest level. Empty: {COARSE_EPOCHS:g} for coarse levels and {FEWEST_EPOCHS:g} to {MOST_EPOCHS:g} for "
-        "the finest, more for short texts", low=0.0
+        "the finest, more for few texts", low=0.0
     )  # fmt: skip
     batch_size: int = option(
         64, f"texts per optimiser step; 0: as many as have about {TOKENS_PER_STEP:,} tokens, fewer for few texts", low=0
@@ -293,6 +312,20 @@ class TrainingConfig(Checked):
         choices=("linear", "constant", "plateau"),
     )
     warmup: float = option(0.06, "fraction of the steps used for warm-up", low=0.0, high=1.0)
+    length_warmup: float = option(
+        0.0,
+        "fraction of the steps, at every level, in which only training.warmup_length tokens of a text are read: they "
+        "take less time, and the steps after them are enough to learn from longer texts",
+        low=0.0,
+        high=1.0,
+        when=_ENCODER,
+    )
+    warmup_length: int = option(
+        128, "tokens of a text in these steps", low=_FEWEST_TOKENS, when=When(
+            "training.length_warmup is above 0 and the recipe has an encoder",
+            lambda c: c.training.length_warmup > 0 and _ENCODER.holds(c),
+        ),
+    )  # fmt: skip
     weight_decay: float = option(0.01, "weight decay of the reader", low=0.0)
     head_weight_decay: float = option(0.0, "weight decay of the classifiers", low=0.0, when=_TREE)
     max_grad_norm: float = option(1.0, "maximum gradient norm of the reader; 0: no clipping", low=0.0)
@@ -346,6 +379,20 @@ class TrainingConfig(Checked):
         when=_ENCODER,
     )
     cuda_graphs: bool = option(True, "on a GPU, capture training steps as CUDA graphs, which reduces launch overhead")
+
+    def shortened(self, lengths: np.ndarray) -> np.ndarray:
+        """Return how many tokens of texts are read in the steps of the length warm-up."""
+        return np.minimum(lengths, self.warmup_length) if self.length_warmup > 0 else lengths
+
+    def mean_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Return how many tokens of texts are read in a step, on average over all steps.
+
+        Examples
+        --------
+        >>> TrainingConfig(length_warmup=0.75, warmup_length=100).mean_lengths(np.array([40, 300])).tolist()
+        [40.0, 150.0]
+        """
+        return self.length_warmup * self.shortened(lengths) + (1.0 - self.length_warmup) * lengths
 
     def epochs_at(self, level: int, n_levels: int) -> float:
         """Return the number of epochs at one of ``n_levels`` levels.
@@ -460,33 +507,35 @@ class NeuralConfig(ModelConfig):
         init = "lda" if texts_per_label < FEW_TEXTS else "prior"
         return replace(self, training=replace(self.training, init=init))
 
-    def with_schedule(self, n_texts: int, n_tokens: float, width: int) -> NeuralConfig:
+    def with_schedule(self, lengths: np.ndarray, n_texts: int, width: int) -> NeuralConfig:
         """Replace epochs, batch size and learning rate that are left open.
 
         Parameters
         ----------
+        lengths
+            Tokens of texts, perhaps of a sample.
         n_texts
             Number of texts.
-        n_tokens
-            Tokens of a text, on average.
         width
             Hidden size of the encoder.
 
         Examples
         --------
         >>> from umpteen.config import update
-        >>> left_open = {"epochs": (), "batch_size": 0, "learning_rate": None}
-        >>> training = update(NeuralConfig(), {"training": left_open}).with_schedule(45_000, 128, 384).training
+        >>> config = update(NeuralConfig(), {"training": {"epochs": (), "batch_size": 0, "learning_rate": None}})
+        >>> training = config.with_schedule(np.array([128]), 45_000, 384).training
         >>> training.epochs, training.batch_size, training.learning_rate
         ((0.5, 5.0), 64, 0.0002)
         """
         training, size = self.training, self.training.batch_size
         if not size:
+            read = training.shortened(lengths) if training.length_warmup >= 0.5 else lengths  # in most steps
+            n_tokens = float(read.mean()) if len(read) else 0.0
             size = min(TOKENS_PER_STEP / max(n_tokens, 1.0), n_texts / FEWEST_STEPS_PER_EPOCH, MOST_TEXTS_PER_STEP)
             size = 1 << max(4, int(size).bit_length() - 1)
         epochs = training.epochs or (
             COARSE_EPOCHS,
-            float(round(min(max(TOKENS_PER_TEXT / max(n_tokens, 1.0), FEWEST_EPOCHS), MOST_EPOCHS))),
+            float(round(min(max(TEXTS_READ / max(n_texts, 1), FEWEST_EPOCHS), MOST_EPOCHS))),
         )
         rate = training.learning_rate
         if rate is None:

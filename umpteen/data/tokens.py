@@ -40,6 +40,15 @@ class Tokens:
         ptr = pointers(sizes)
         return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
 
+    def truncated(self, limit: int) -> Tokens:
+        """Return at most ``limit`` tokens of each text: its first ones, and its last one, which ends every text."""
+        sizes = np.minimum(self.lengths, limit)
+        ptr = pointers(sizes)
+        ids = self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[:-1] - ptr[:-1], sizes)]
+        is_cut = self.lengths > limit
+        ids[ptr[1:][is_cut] - 1] = self.ids[self.ptr[1:][is_cut] - 1]
+        return Tokens(ptr, ids)
+
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
         """Concatenate lists of token ids."""

@@ -81,7 +81,7 @@ def _answers() -> list[Callable[[Path], None]]:
     words, characters = TfidfConfig(), TfidfConfig(analyzer="char")
     jobs = [partial(_answer, tree, weights, words) for tree, weights in product(trees.values(), _WEIGHTS)]
     jobs += [partial(_answer, trees["few leaves"], "int8", tfidf) for tfidf in (characters, None)]
-    return [*jobs, _read_file]
+    return [*jobs, _read_file, _rank]
 
 
 def _answer(tree: LabelTree, weights: str, tfidf: TfidfConfig | None, place: Path) -> None:
@@ -127,6 +127,11 @@ def _vocabulary(config: TfidfConfig) -> Tfidf:
         "term_bytes": terms, "term_offsets": np.arange(len(terms) + 1),
     }  # fmt: skip
     return Tfidf.from_arrays(config, arrays)
+
+
+def _rank(place: Path) -> None:
+    """Rank a matrix of scores, as models with an encoder do."""
+    TopK.from_csr([[0.5, 0.25]], 1)
 
 
 def _read_file(place: Path) -> None:
@@ -175,11 +180,10 @@ def _trainings() -> list[Callable[[Path], None]]:
 
 
 def _learn_words(place: Path) -> None:
-    """Learn more terms than the first tables have room for, of words and of characters; rank a matrix of scores."""
+    """Learn more terms than the first tables have room for, of words and of characters."""
     text = " ".join(map(str, range(10, 40_000)))
     for analyzer, longest in (("word", 1), ("char", 5)):
         Tfidf(TfidfConfig(analyzer=analyzer, ngram_max=longest)).fit([text])
-    TopK.from_csr([[0.5, 0.25]], 1)
 
 
 def _train(model: Any, rows: Any, Y: sp.csr_matrix, labels: Labels, place: Path) -> None:

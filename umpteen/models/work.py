@@ -135,7 +135,8 @@ def _with_network(work: Work, size: NetworkSize, rates: Rates) -> Work:
     data, config, device, is_bag = work.data, size.config, size.device, size.config.network.reads == "features"
     tokens = data.token_counts(0 if is_bag else config.encoder.max_tokens)
     n_tokens, longest = float(tokens.sum()) * data.texts_each, int(tokens.max(initial=0))
-    flops = size.count_flops(data.n_rows, n_tokens)
+    n_trained = float(config.training.mean_lengths(tokens).sum()) * data.texts_each
+    flops = size.count_flops(data.n_rows, n_tokens, n_trained)
     threads = n_threads(config.threads) if device == "cpu" else 1
     n_steps = sum(size.epochs) * data.n_rows / config.training.batch_size
     copies = 12.0 if config.is_recursive else 4.0  # of classifiers: three in float32, or two in half precision
@@ -163,12 +164,14 @@ def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
     """Return the size of a network, with the settings that training would choose from the data."""
     from umpteen.neural.size import NetworkSize, encoder_width  # for networks only
 
+    device = _device(config)
+    config = replace(config, encoder=config.encoder.with_length(device))
     tokens = data.token_counts(0 if config.network.reads == "features" else config.encoder.max_tokens)
-    config = config.with_schedule(data.n_rows, float(tokens.mean()) if len(tokens) else 0.0, encoder_width(config))
+    config = config.with_schedule(tokens, data.n_rows, encoder_width(config))
     per_label = data.n_positives / max(data.n_seen, 1)
     if config.training.init == "auto" and (not config.is_recursive or per_label < FEW_TEXTS):
         config = replace(config, training=replace(config.training, init="lda" if per_label < FEW_TEXTS else "prior"))
-    return NetworkSize.of(config, data.n_labels, data.n_features, _device(config))
+    return NetworkSize.of(config, data.n_labels, data.n_features, device)
 
 
 def _device(config: NeuralConfig) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from umpteen.neural.resolutions import Finetuning
 
 
+_SPARED = 4  # one of so many threads is left to the encoder while the ranker is trained in the background
+
+
 @dataclass(frozen=True)
 class _Texts:
     """Texts as the ranker sees them, and their embeddings, if the model has an encoder."""
@@ -87,10 +91,13 @@ class XRTransformer(EncodedModel):
     recipe = "xr-transformer"
     paper = "Zhang, Chang, Yu, Dhillon: XR-Transformer (NeurIPS 2021)"
     preset: ClassVar[Mapping[str, Any]] = {
+        "tree.kind": "auto",
         "linear.cost": 0.0,
-        "linear.max_iter": 12,
+        "linear.max_iter": 40,
+        "linear.threshold": 0.02,
         "linear.negatives": "auto",
         "linear.negatives_beam": 0,
+        "encoder.max_length": 0,
         "network.depth": 0,
         "network.branching": 64,
         "network.beam": (20,),
@@ -100,6 +107,7 @@ class XRTransformer(EncodedModel):
         "training.batch_size": 0,
         "training.learning_rate": None,
         "training.head_learning_rate": 2e-3,
+        "training.length_warmup": 0.8,
         "training.negatives": "all",
         "training.relevance": "induce",
         "training.validation_fraction": 0.05,
@@ -122,25 +130,28 @@ class XRTransformer(EncodedModel):
         config = self._checked(X, matrix, targets, tree)
         module = encoder_module()
         with module.on_threads(config.threads):
+            words = Background(lambda: fit_words(X, config, progress))
             encoder = module.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
-            config = replace(config, encoder=encoder.config)  # with the pooling that was chosen
-            tfidf, features = fit_words(X, config, progress)
-            tokens = encoder.tokenize(list(X), progress=progress)
-            config = config.with_schedule(len(tokens), float(tokens.lengths.mean()), encoder.model.config.hidden_size)
-            stages = self._stages(checkpoint, encoder, tokens, features, matrix)
-            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
-            run.allocate = allocator(checkpoint)
+            tfidf, features = words.result()
+            config = replace(config, encoder=encoder.config)  # with the pooling and the length that were chosen
             config = config.with_features(matrix.shape[1])
-            ranking = _Ranking(features, matrix, config, tree, name_vectors(tfidf, targets, config), run)
+            ranking = _Ranking(
+                features, matrix, config, tree, name_vectors(tfidf, targets, config), allocator(checkpoint)
+            )
             is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
             in_background = ranking.begin() if is_free else None
+            tokens = encoder.tokenize(list(X), progress=progress)
+            config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
+            stages = self._stages(checkpoint, encoder, tokens, features, matrix)
+            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
+            run.allocate = ranking.allocate
             run.train()
             self.finetuning_ = run.report
             E = None if config.features == "tfidf" else run.embeddings()
             if not present().is_main:
                 return None
-            found = ranking.finish(in_background, E, progress, checkpoint, record)
-        config = replace(found.config, linear=found.linear)
+            found = ranking.finish(run, in_background, E, progress, checkpoint, record)
+        config = replace(config, linear=found.linear, fusion=found.fusion)
         neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
         words = tfidf if config.features != "encoder" else None
         return Parts(config, targets, words, found.n_features, found.heads, neural, found.calibration)
@@ -185,10 +196,10 @@ class XRTransformer(EncodedModel):
 
     def _scorers(
         self, rows: _Texts, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> tuple[fusion.Scorer, fusion.Scorer]:
-        """Return ranker and classifiers as scorers of some texts."""
+    ) -> tuple[fusion.Scorer, ...]:
+        """Return what ``fusion`` combines, for some texts."""
         ranker = ranker_scorer(self.heads_, rows.rows, self.config_, threads, beam, wanted)
-        return ranker, _head_scorer(self.neural_.head, rows.E, wanted)
+        return self._all_scorers(ranker, _head_scorer(self.neural_.head, rows.E, wanted))
 
     def _scored(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
         if not self._has_classifiers:
@@ -277,20 +288,19 @@ class XTransformer(XRTransformer):
     paper = "Chang, Yu, Zhong, Yang, Dhillon: X-Transformer (KDD 2020)"
     preset: ClassVar[Mapping[str, Any]] = {
         **XRTransformer.preset,
-        "tree.kind": "auto",
         "linear.cost": 1.0,
         "linear.eps": 0.03,
-        "linear.max_iter": 40,
         "linear.negatives": "tfn+man",
         "linear.negatives_beam": 5,
-        "linear.threshold": 0.02,
         "search.upper_beam": 1.0,
+        "encoder.max_length": 128,
         "network.head": "tree",
         "network.labels_per_cluster": 64,
         "network.branching": 32_768,
         "training.loss": "squared-hinge",
         "training.relevance": "none",
         "training.init": "random",
+        "training.length_warmup": 0.0,
         "training.epochs": (5.0,),
         "training.batch_size": 64,
         "training.learning_rate": 1e-4,
@@ -301,8 +311,8 @@ class XTransformer(XRTransformer):
 class _Found:
     """What training a ranker beside an encoder leads to."""
 
-    def __init__(self, config: NeuralConfig, heads: list[LinearTree], linear: LinearConfig, head: DenseHead | None):
-        self.config, self.heads, self.linear, self.head = config, heads, linear, head
+    def __init__(self, heads: list[LinearTree], linear: LinearConfig, head: DenseHead | None, weights: fusion.Weights):
+        self.heads, self.linear, self.head, self.fusion = heads, linear, head, weights
         self.n_features, self.drops_encoder = heads[0].n_features, False
         self.calibration: Calibration | None = None
 
@@ -316,46 +326,71 @@ class _Ranking:
     config: NeuralConfig
     tree: LabelTree | None
     by_name: sp.csr_matrix | None
-    run: Finetuning
+    allocate: Allocate
 
     @property
     def fits_fusion(self) -> bool:
         """Whether there is something to combine, and something to choose on."""
-        return self.config.fits_fusion(self.Y.shape[1]) and len(self.run.held_out) > 0
+        return self.config.fits_fusion(self.Y.shape[1]) and len(self.held_out) > 0
+
+    @property
+    def trained_on(self) -> np.ndarray:
+        """The numbers of the texts that the encoder is trained on."""
+        return self._split[0]
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """The numbers of the texts that are held out from it."""
+        return self._split[1]
+
+    @cached_property
+    def _split(self) -> tuple[np.ndarray, np.ndarray]:
+        from umpteen.neural.trainer import hold_out  # torch is loaded by then
+
+        return hold_out(self.Y.shape[0], self.config.training.validation_fraction, self.config.seed)
 
     def begin(self) -> Background | None:
         """Train what needs no encoder while another processor fine-tunes it."""
         if self.config.features != "tfidf":
             return None
         history = History()  # callbacks are called by the thread that called ``fit``, in ``finish``
+        threads = n_threads(self.config.threads)
+        some = replace(self, config=replace(self.config, threads=max(1, threads - threads // _SPARED)))
         return Background(
-            lambda: (self._partial(None) if self.fits_fusion else None, self._fit(None, record=history), history)
+            lambda: (some._of_held_out(None) if some.fits_fusion else None, some._fit(None, record=history), history)
         )
 
     def finish(
-        self, begun: Background | None, E: np.ndarray | None, progress: Progress, checkpoint: Any, record: Callback
-    ) -> _Found:
+        self, run: Finetuning, begun: Background | None, E: np.ndarray | None, progress: Progress, checkpoint: Any,
+        record: Callback,
+    ) -> _Found:  # fmt: skip
         """Return the ranker and the classifiers, and how they are combined; ``E`` are embeddings that it sees."""
-        partial, whole, history = (None, None, History()) if begun is None else begun.result()
-        classifiers, config, weights = self.run.label_classifiers(), self.config, self.config.fusion
+        ranker, whole, history = (None, None, History()) if begun is None else begun.result()
+        classifiers, config, weights = run.label_classifiers(), self.config, self.config.fusion
         head = None
         if classifiers is not None and config.head_weight != 0:
             weight, bias, projection = classifiers
             head = DenseHead.rounded(weight, bias, head_post(config), projection)
         calibration = None
         if self.fits_fusion:
-            weights, calibration = self._fusion((partial or self._partial(E))[0], head, E)
+            of_texts = run.embeddings_of(self.held_out) if E is None else E[self.held_out]
+            weights, calibration = self._fusion(ranker or self._of_held_out(E), _head_scorer(head, of_texts, None))
         drops_encoder = weights is None and config.features == "tfidf"
         heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint, record=record)
         for one in history.records:
             record(one)
-        found = _Found(replace(config, fusion=weights or ()), heads, linear, head)
+        found = _Found(heads, linear, head, weights or ())
         found.drops_encoder, found.calibration = drops_encoder, calibration
         return found
 
-    def _partial(self, E: np.ndarray | None) -> tuple[list[LinearTree], LinearConfig]:
-        """Train the ranker on the texts that the encoder is trained on."""
-        return self._fit(E, self.run.trained_on)
+    def _of_held_out(self, E: np.ndarray | None) -> fusion.Scorer:
+        """Return a ranker that is trained on the texts that the encoder is trained on, as a scorer of the others."""
+        heads, _ = self._fit(E, self.trained_on)
+        rows = self._rows(E, self.held_out)
+        ranker = ranker_scorer(heads, rows, self.config, n_threads(self.config.threads))
+        ranker = replace(ranker, topk=cache(ranker.topk))
+        fusion.propose([ranker], self.Y.shape[1])  # at once, so that kernels are compiled in the background
+        return ranker
 
     def _fit(
         self, E: np.ndarray | None, some: np.ndarray | None = None, progress: Progress = silent,
@@ -365,26 +400,27 @@ class _Ranking:
         return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint, record).heads()
 
     def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
-        words, allocate = self.features, self.run.allocate
+        words, allocate = self.features, self.allocate
         if some is not None:
             words, E = words[some], None if E is None else take_rows(E, some, allocate)
         return _ranker_rows(words, E, self.config, allocate)
 
     def _fusion(
-        self, heads: list[LinearTree], head: DenseHead, E: np.ndarray | None
+        self, ranker: fusion.Scorer, classifiers: fusion.Scorer
     ) -> tuple[fusion.Weights | None, Calibration | None]:
         """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on."""
-        held_out, threads = self.run.held_out, n_threads(self.config.threads)
-        rows, Y = self._rows(E, held_out), self.Y[held_out]
-        of_texts = self.run.embeddings_of(held_out) if E is None else E[held_out]
-        ranker = ranker_scorer(heads, rows, self.config, threads)
-        scorers = ranker, _head_scorer(head, of_texts, None)
+        Y, scorers = self.Y[self.held_out], (ranker, classifiers, fusion.frequency(self.Y.getnnz(axis=0)))
         weights = fusion.fit(scorers, Y)
         if not self.config.calibration.rows or not Y.nnz:
             return weights, None
         k = min(ABOVE_THRESHOLD, Y.shape[1])
         drops_encoder = weights is None and self.config.features == "tfidf"
-        top = ranker.topk(k) if drops_encoder else fusion.fuse(scorers, weights or fusion.USUAL, k, Y.shape[1])
+        if drops_encoder:
+            top = ranker.topk(k)
+        elif weights is None:
+            top = fusion.fuse(scorers[:2], fusion.USUAL, k, Y.shape[1])
+        else:
+            top = fusion.fuse(scorers, weights, k, Y.shape[1])
         return weights, Calibration.fit(top, Y)
 
 

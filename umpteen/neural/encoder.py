@@ -58,15 +58,16 @@ class Encoder:
     def __init__(self, model: Any, tokenizer: Any, config: EncoderConfig):
         if config.pooling == "auto":
             config = replace(config, pooling=DEFAULT_POOLING)
+        self.device = pick_device(config.device)
+        self.model = model.to(self.device).eval()
+        self.longest = self._longest()
+        config = config.with_length(self.device.type, self.longest)
         self.config, self.tokenizer = config, tokenizer
         set_limit(tokenizer.backend_tokenizer, config.max_length)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        self.device = pick_device(config.device)
-        self.model = model.to(self.device).eval()
         self.graph: OnnxGraph | None = None  # computes the states in place of the model, once all is trained
         use_given_masks(self.model)
         self.pooling = Pooling.parse(config.pooling, self.n_layers, tokenizer.cls_token_id)
-        self.longest = self._longest()
         self._check_length()
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

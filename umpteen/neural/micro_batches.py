@@ -8,9 +8,10 @@ share of the texts of a batch, in as many micro-batches as the others: its last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,11 +24,20 @@ from umpteen.neural.training_state import State
 _SEED_STEP = 1_000_003  # seeds of the dropout of ranks lie this far apart
 
 
+class Step(NamedTuple):
+    """The texts of an optimiser step, and the number of the form in which they are read."""
+
+    form: int
+    rows: np.ndarray
+
+
 class MicroBatches:
     """Add the gradients of a batch, in as many micro-batches as memory needs.
 
     Parameters
     ----------
+    flats
+        The texts, in the forms that steps read them in.
     work
         Takes ids, mask and further tensors of fixed shapes, adds gradients and returns the loss.
     inputs
@@ -42,30 +52,31 @@ class MicroBatches:
     """
 
     def __init__(
-        self, encoder: Encoder, flat: FlatTokens, work: Callable[..., torch.Tensor],
+        self, encoder: Encoder, flats: Sequence[FlatTokens], work: Callable[..., torch.Tensor],
         inputs: Callable[[list[np.ndarray], np.ndarray], Inputs], *, cuda_graphs: bool,
         part: Callable[..., torch.Tensor] | None = None, finish: Callable[[], None] = lambda: None,
     ):  # fmt: skip
-        self.encoder, self.flat, self.inputs, self.n_tokens = encoder, flat, inputs, 0
+        self.encoder, self.flats, self.inputs, self.n_tokens = encoder, flats, inputs, 0
         self.part, self.finish = part or work, finish
         can_record = cuda_graphs and encoder.device.type == "cuda" and not ranks().are_many  # ranks exchange in a step
         self.recorder = Recorder(work, record=can_record)
 
-    def __call__(self, rows: np.ndarray) -> torch.Tensor:
+    def __call__(self, step: Step) -> torch.Tensor:
         """Return the loss of a batch of texts, or of what this rank has of it; its gradients are added."""
-        parts = self._parts(rows)
+        flat, rows = self.flats[step.form], step.rows
+        parts = self._parts(flat, rows)
         if len(parts) == 1:
-            return self.recorder(*self._inputs(parts[0], rows))
+            return self.recorder(*self._inputs(flat, parts[0], rows))
         total = torch.zeros((), device=self.encoder.device)
         for some in parts:
-            total += self.part(*self._inputs(some, rows))
+            total += self.part(*self._inputs(flat, some, rows))
         self.finish()
         return total
 
-    def _parts(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+    def _parts(self, flat: FlatTokens, rows: np.ndarray) -> list[list[np.ndarray]]:
         """Return the micro-batches; each is a list of what every rank has of it."""
         shares = (ranks().share(rows, rank) for rank in range(ranks().size))
-        of_ranks = (self.flat.cut(share, self.encoder.training_budget) for share in shares)
+        of_ranks = (flat.cut(share, self.encoder.training_budget) for share in shares)
         return [list(part) for part in zip_longest(*of_ranks, fillvalue=rows[:0])]
 
     def state(self) -> State:
@@ -76,9 +87,9 @@ class MicroBatches:
         """Count on from there."""
         self.n_tokens = int(state["tokens"])
 
-    def _inputs(self, some: list[np.ndarray], rows: np.ndarray) -> Inputs:
+    def _inputs(self, flat: FlatTokens, some: list[np.ndarray], rows: np.ndarray) -> Inputs:
         ranks().counts = [len(part) for part in some]
-        batch = self.flat.batch(some[ranks().rank])
+        batch = flat.batch(some[ranks().rank])
         self.n_tokens += batch.ids.numel()
         return *batch, *self.inputs(some, rows)
 

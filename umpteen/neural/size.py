@@ -98,11 +98,15 @@ class NetworkSize(NamedTuple):
         children = -(-self.levels[level] // self.levels[level - 1])
         return min(self.config.network.beam_at(level - 1) * children, self.levels[level])
 
-    def count_flops(self, n_texts: int, n_tokens: float) -> float:
-        """Return the operations of training: two for each weight that a token or a text meets."""
+    def count_flops(self, n_texts: int, n_tokens: float, n_trained: float) -> float:
+        """Return the operations of training: two for each weight that a token or a text meets.
+
+        ``n_tokens`` are those of all texts, ``n_trained`` those that an epoch reads.
+        """
         n_scored = sum(self.count_scored(level) for level in range(len(self.levels))) / len(self.epochs)
-        read, scored = self.n_met * n_tokens, self.node_width * n_scored * n_texts
-        return 2.0 * (_BACKWARD * sum(self.epochs) * (read + scored) + self.n_passes * read)
+        scored = self.node_width * n_scored * n_texts
+        trained = _BACKWARD * sum(self.epochs) * (self.n_met * n_trained + scored)
+        return 2.0 * (trained + self.n_passes * self.n_met * n_tokens)
 
     @property
     def n_passes(self) -> int:

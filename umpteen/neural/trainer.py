@@ -21,7 +21,7 @@ from umpteen.neural.curve import Curve
 from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.loop import Group, lr_factor, optimise
-from umpteen.neural.micro_batches import MicroBatches, learning
+from umpteen.neural.micro_batches import MicroBatches, Step, learning
 from umpteen.neural.sharding import Shards
 from umpteen.neural.training_state import State, TrainingState, under
 from umpteen.neural.truth import Truth, TruthTable
@@ -134,9 +134,10 @@ class Trainer:
         n_steps = math.ceil(self.epochs * per_epoch)
         if not n_steps:
             return self.report
+        n_short = math.floor(config.length_warmup * n_steps) if self._has_long_texts else 0
         average = _Average(self.module, math.ceil(config.swa_start * n_steps))
         self.curve = Curve(self.stage, per_epoch, self.record)
-        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, n_steps, self.curve)
+        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, (n_short, n_steps), self.curve)
         backward = self._backward()
         learn = self._summed(backward) if ranks().are_many else backward
         parts = {"average": average, "stop": stop, "batches": backward, "curve": self.curve}
@@ -144,16 +145,23 @@ class Trainer:
             self.checkpoint, self.state_name, self.module, parts, per_epoch=per_epoch, n_steps=n_steps, device=device
         )
         self.curve.seconds = lambda: state.seconds
-        batches = (rows[batch] for batch in endless_batches(self.tokens.lengths[rows], config.batch_size, self.seed))
+        batches = endless_batches(self.tokens.lengths[rows], config.batch_size, self.seed)
+        plan = (Step(int(step < n_short), rows[batch]) for step, batch in enumerate(batches))
         with learning(self.module, device, self.seed):
             steps = optimise(
-                self._groups(), batches, learn, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
+                self._groups(), plan, learn, n_steps=n_steps, lr=lambda step: self._set_lr(step, n_steps),
                 stage=self.stage, progress=self.progress, after=lambda step: average(step) or stop(step), saved=state,
                 curve=self.curve,
             )  # fmt: skip
         stop.finish(steps, has_changed=average.apply())
         self.report = Report(steps, backward.n_tokens, state.seconds)
         return self.report
+
+    @property
+    def _has_long_texts(self) -> bool:
+        """Whether texts are truncated in the steps of the length warm-up."""
+        config = self.config
+        return config.length_warmup > 0 and int(self.tokens.lengths.max(initial=0)) > config.warmup_length
 
     def _set_lr(self, step: int, n_steps: int) -> float:
         factor = lr_factor(step, n_steps, self.config.lr_schedule, self.config.warmup)
@@ -185,8 +193,11 @@ class Trainer:
             truths = [table.of(scored) for table in ([] if predicted is None else [predicted]) + tables]
             return share, *(tensor for truth in truths for tensor in truth[:2])
 
+        forms = [self.tokens]
+        if self._has_long_texts:
+            forms.append(self.tokens.truncated(self.config.warmup_length))
         return MicroBatches(
-            self.encoder, self.encoder.flat(self.tokens), self._work, inputs,
+            self.encoder, [self.encoder.flat(tokens) for tokens in forms], self._work, inputs,
             cuda_graphs=self.config.cuda_graphs, part=partial(self._work, is_whole=False), finish=self.module.step,
         )  # fmt: skip
 
@@ -211,9 +222,9 @@ class Trainer:
         ranks().align([tensor for name, tensor in _weights(self.module) if name not in shards.by_name])
         learners = [one for one in self.module.parameters() if one.requires_grad and id(one) not in shards.of_tensor]
 
-        def learn(rows: np.ndarray) -> torch.Tensor:
+        def learn(step: Step) -> torch.Tensor:
             before = backward.n_tokens
-            loss = backward(rows)
+            loss = backward(step)
             n_tokens = torch.tensor(float(backward.n_tokens - before), device=loss.device)
             loss, n_tokens = ranks().sum_gradients(learners, loss, n_tokens)
             backward.n_tokens = before + int(n_tokens)
@@ -225,15 +236,16 @@ class Trainer:
 class _EarlyStopping:
     """Measure the quality after every epoch, keep the best state, and stop when it has not risen for some epochs.
 
-    A last epoch that is not whole counts, too.
+    A last epoch that is not whole counts, too. Training does not stop while texts are truncated for the warm-up:
+    ``steps`` are the number of those steps and of all.
     """
 
     def __init__(
         self, module: torch.nn.Module, quality: Callable[[], Metrics] | None, patience: int, per_epoch: int,
-        n_steps: int, curve: Curve,
+        steps: tuple[int, int], curve: Curve,
     ):  # fmt: skip
         self.module, self.quality, self.patience = module, quality, patience
-        self.per_epoch, self.n_steps, self.curve = per_epoch, n_steps, curve
+        self.per_epoch, (self.n_short, self.n_steps), self.curve = per_epoch, steps, curve
         self.best, self.waited, self.best_state = -1.0, 0, State()
 
     def __call__(self, step: int) -> bool:
@@ -244,7 +256,7 @@ class _EarlyStopping:
             self.best, self.waited = quality, 0
             self.best_state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
             return False
-        self.waited += 1
+        self.waited += step > self.n_short
         return self.waited >= self.patience
 
     def finish(self, step: int, *, has_changed: bool) -> None:
