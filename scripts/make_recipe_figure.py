@@ -23,7 +23,7 @@ ANSWERS = (
     ("xr-linear", "one label tree; start here"),
     ("dismec", "one classifier per label"),
     ("xr-linear --trees 3", "the average of three trees"),
-    ("xr-transformer", "encoder, and tf-idf of the whole text"),
+    ("xr-transformer", "encoder, and tf-idf of all words"),
     ("full", "one classifier per label, in blocks"),
 )
 BRANCHES: tuple[tuple[str, str, str | int], ...] = (
