@@ -836,6 +836,15 @@ def test_evaluate_writes_a_row_per_text(model: Path, data: Path, tmp_path: Path)
     assert {row["label"] for row in rows} <= set(WORDS)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes that can be closed")
+def test_evaluate_writes_rows_even_if_nobody_reads_its_table(model: Path, data: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "rows.jsonl"
+    with command("evaluate", model, data, "--per-text", lines) as process:
+        process.stdout.close()
+        assert process.wait(timeout=300) == 0, process.stderr.read()
+    assert len(lines.read_text().splitlines()) == 20
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -57,16 +57,18 @@ def evaluate(
     if found.unseen_labels >= MANY_UNSEEN:
         terminal.note(unseen_note(found.unseen_labels, data_name(data)))
     groups = collected["breakdown"].result() if requests.breakdown else None
-    if as_json:
-        more = {} if groups is None else {"breakdown": breakdown_values(groups)}
-        terminal.json(
-            _json_values(found) | _decision_values(model, threshold) | _propensity_values(model, constants) | more
-        )
-    else:
-        _show(model, found, threshold, constants, ks, f"{dataset.name or data} ({split})", terminal)
-        if groups is not None:
-            show_breakdown(groups, ks, terminal)
-    requests.write(found, collected, max(ks))
+    try:
+        requests.write(found, collected, max(ks))  # first: who reads what is printed may stop at any line
+    finally:
+        if as_json:
+            more = {} if groups is None else {"breakdown": breakdown_values(groups)}
+            terminal.json(
+                _json_values(found) | _decision_values(model, threshold) | _propensity_values(model, constants) | more
+            )
+        else:
+            _show(model, found, threshold, constants, ks, f"{dataset.name or data} ({split})", terminal)
+            if groups is not None:
+                show_breakdown(groups, ks, terminal)
 
 
 @contextmanager
