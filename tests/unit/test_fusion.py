@@ -115,13 +115,3 @@ def test_the_frequency_proposes_no_labels() -> None:
     counts = np.arange(200)  # the most frequent labels are the last ones of both scorers
     top = fuse((scorer(one), scorer(two), frequency(counts)), (0.0, 0.0, 1.0, 0.0), 1, 200)
     np.testing.assert_array_equal(top.labels, [[49]] * 2)  # the most frequent of the fifty that both propose
-
-
-def test_a_scorer_is_not_combined_for_what_the_frequency_does() -> None:
-    """The first scorer ranks frequent labels too high, which the frequency corrects; the second knows nothing."""
-    one, two, Y = drawn((2.0, 0.0, -1.0), n_texts=2_000)
-    counts = np.array([0, 99] * 6)
-    too_high = scorer(one + np.log1p(counts) / 3.0)
-    assert fit((too_high, scorer(np.zeros_like(two)), frequency(counts)), Y) is None
-    one, two, Y = drawn((2.0, 1.0, -1.0), n_texts=2_000)
-    assert fit((scorer(one + np.log1p(counts) / 3.0), scorer(two), frequency(counts)), Y) is not None

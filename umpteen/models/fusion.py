@@ -107,26 +107,18 @@ def log_odds(scorers: Sequence[Scorer], pairs: sp.csr_matrix, weights: Weights) 
 
 
 def fit(scorers: Sequence[Scorer], Y: sp.csr_matrix) -> Weights | None:
-    """Fit the weights on texts with labels ``Y``; None if the second scorer does not improve on the others.
+    """Fit the weights on texts with labels ``Y``; None if the others do not improve on the first scorer.
 
-    Weights of scorers that propose labels are at least 0. What is compared is the mean of the precisions at 1, 3 and 5:
-    it must be higher than that of the first scorer alone, and than with all but the second.
+    Weights of scorers that propose labels are at least 0. What is compared is the mean of the precisions at 1, 3 and 5.
     """
     tops, pairs, margins = propose(scorers, Y.shape[1])
     rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     is_true = np.asarray(Y[rows, pairs.indices] > 0).ravel()
     X = np.stack([*margins, np.ones(len(rows))], axis=1)
-
-    def fitted(columns: list[int], n_proposing: int) -> tuple[np.ndarray, float]:
-        """Return the weights of some scorers, and the precision with them."""
-        some = X[:, columns]
-        weights = _non_negative(some, is_true.astype(np.float64), n_proposing)
-        pairs.data = sigmoid(some @ weights).astype(np.float32)
-        return weights, _precision(TopK.from_csr(pairs, min(max(_DEPTHS), Y.shape[1])), Y)
-
-    every = list(range(X.shape[1]))
-    weights, precision = fitted(every, len(tops))
-    if precision <= max(_precision(tops[0], Y), fitted([every[0], *every[2:]], 1)[1]):
+    weights = _non_negative(X, is_true.astype(np.float64), len(tops))
+    pairs.data = sigmoid(X @ weights).astype(np.float32)
+    fused = TopK.from_csr(pairs, min(max(_DEPTHS), Y.shape[1]))
+    if _precision(fused, Y) <= _precision(tops[0], Y):
         return None
     return tuple(float(f"{weight:.4g}") for weight in weights)
 
