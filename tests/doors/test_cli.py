@@ -1036,6 +1036,14 @@ def test_compare_tells_differences(model: Path, data: Path, tmp_path: Path) -> N
     assert all(words in shown for words in ("B - A", "95 % interval", "significant", "1,000 resamples", "P@5 of B"))
 
 
+def test_compare_says_that_a_model_knows_other_labels(model: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "others.tsv").write_text("a saw\tmetal\na drill\tmetal\n")
+    assert run("train", tmp_path / "others.tsv", "-o", tmp_path / "others", "--quiet", *SMALL).exit_code == 0
+    found = " ".join(run("compare", model, tmp_path / "others", data).stderr.split())
+    assert "others: no label of" in found
+    assert f"{model}: no label of" not in found
+
+
 def test_compare_escapes_texts_and_takes_feature_rows(
     model: Path, tmp_path: Path, rows_model: Path, rows_data: Path
 ) -> None:

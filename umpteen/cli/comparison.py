@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from umpteen.cli.evaluation import MANY_UNSEEN, unseen_note
+from umpteen.cli.options import data_name
 from umpteen.cli.terminal import Terminal, printable
 from umpteen.data import Dataset
 from umpteen.evaluation import Comparison, compare_models, read_for
@@ -29,6 +31,9 @@ def compare(
     with terminal.progress() as progress:
         options = {"n_resamples": _RESAMPLES, "seed": seed, "threads": threads, "progress": progress}
         found = compare_models(*models, dataset, ks, **options)
+    for name, share in zip(names, found.unseen_labels, strict=True):
+        if share >= MANY_UNSEEN:
+            terminal.note(f"{name}: {unseen_note(share, data_name(data))}")
     if as_json:
         terminal.json(_json_values(found, dataset))
         return

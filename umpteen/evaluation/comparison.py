@@ -8,7 +8,7 @@ import numpy as np
 from umpteen.data import Dataset
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadInput
-from umpteen.evaluation.model import labelled_inputs, predict_all
+from umpteen.evaluation.model import labelled_inputs, predict_all, unseen_labels
 from umpteen.evaluation.texts import text_metrics
 from umpteen.shortlist import TopK, check_count
 
@@ -42,12 +42,16 @@ class DifferentText(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Result of ``compare_rankings``: a ``Difference`` per metric, and the texts that differ most in P@k."""
+    """Result of ``compare_rankings``: a ``Difference`` per metric, and the texts that differ most in P@k.
+
+    ``unseen_labels`` are the percentages of the true labels that the models never saw, where they are known.
+    """
 
     metrics: dict[str, Difference]
     n_rows: int
     k: int
     texts: list[DifferentText]
+    unseen_labels: tuple[float, ...] = ()
 
 
 def compare_rankings(
@@ -132,7 +136,8 @@ def compare_models(
     for model in (model_a, model_b):
         tops.append(predict_all(model, labelled_inputs(model, dataset), max(ks), threads, progress))
         truths.append(dataset.align(model.labels_).Y)
-    return compare_rankings(*tops, truths[0], ks, Y_b=truths[1], n_resamples=n_resamples, seed=seed)
+    found = compare_rankings(*tops, truths[0], ks, Y_b=truths[1], n_resamples=n_resamples, seed=seed)
+    return found._replace(unseen_labels=tuple(map(unseen_labels, (model_a, model_b), truths)))
 
 
 def _resampled_means(values: np.ndarray, n_resamples: int, seed: int) -> Iterator[np.ndarray]:
