@@ -100,6 +100,11 @@ def test_every_recipe_says_whether_a_label_is_predicted(
             assert ("It is predicted." in found.reason) == is_chosen
 
 
+def test_a_list_of_one_text_is_explained_as_the_text(fitted: Callable[[str], Model], held_out: Made) -> None:
+    model, text = fitted("xr-linear"), held_out.texts[0]
+    assert model.explain([text]).words == model.explain(text).words != ()
+
+
 def test_why_a_suggested_label_is_not_predicted(fitted: Callable[[str], Model], held_out: Made) -> None:
     text, plain = held_out.texts[0], fitted("xr-linear")
     model = copy.copy(plain)

@@ -46,6 +46,7 @@ def explain(model: Any, text: Any, label: Any, k: int, max_words: int, threads: 
     """Explain one label of one text or feature row; parameters as in ``Model.explain``."""
     check_k(k)
     check_count(max_words, "max_words")
+    text = _alone(text)
     X = [text] if isinstance(text, str) else text
     top = _ranking(model, X, k, threads)
     number = _label_number(model, label, top)
@@ -68,6 +69,7 @@ def explain(model: Any, text: Any, label: Any, k: int, max_words: int, threads: 
 def explain_ensemble(ensemble: Any, text: Any, label: Any, k: int, max_words: int, threads: int | None) -> Explanation:
     """Explain one label by each model of an ensemble."""
     check_k(k)
+    text = _alone(text)
     top = _ranking(ensemble, [text] if isinstance(text, str) else text, k, threads)
     number = _label_number(ensemble, label, top)
     models = [explain(model, text, number, k, max_words, threads) for model in ensemble._fitted()]
@@ -84,6 +86,11 @@ def explain_ensemble(ensemble: Any, text: Any, label: Any, k: int, max_words: in
         probability=_probability(ensemble, score) if is_mean else None,
         is_predicted=_is_predicted(ensemble, top, number),
     )  # fmt: skip
+
+
+def _alone(text: Any) -> Any:
+    """Return the text of a list of one."""
+    return text[0] if isinstance(text, list | tuple) and len(text) == 1 and isinstance(text[0], str) else text
 
 
 def _probability(model: Any, score: float) -> float | None:
