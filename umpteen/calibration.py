@@ -174,7 +174,9 @@ def _pairs(calibration: Calibration, top: TopK, Y: sp.csr_matrix) -> Pairs:
 def _fit_map(scores: np.ndarray, is_true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return points of a non-decreasing function from scores to probabilities.
 
-    It is a logistic regression on a cubic polynomial of the scores, on the scale on which that is most likely.
+    It is a logistic regression on a cubic polynomial of the scores, on the scale on which that is most likely. Below
+    the lowest score it falls to a probability of 0 at a score of 0, unless there are negative scores: labels far down a
+    ranking have lower scores than those that it is fitted on.
     """
     if not len(scores) or is_true.all() or not is_true.any():
         share = float(is_true.mean()) if len(scores) else 0.0
@@ -189,8 +191,10 @@ def _fit_map(scores: np.ndarray, is_true: np.ndarray) -> tuple[np.ndarray, np.nd
         w = logistic_regression(X, y)
         margin = np.where(y > 0, X @ w, -(X @ w))
         fits.append((-np.logaddexp(0.0, -margin).sum(), sigmoid(grid @ w)))
-    _, p = max(fits, key=lambda fit: fit[0])
-    return points, np.maximum.accumulate(p)
+    p = np.maximum.accumulate(max(fits, key=lambda fit: fit[0])[1])
+    if points[0] > 0:
+        points, p = np.append(0.0, points), np.append(0.0, p)
+    return points, p
 
 
 def _cubic(x: np.ndarray) -> np.ndarray:

@@ -53,6 +53,16 @@ def test_labels_that_are_all_right_or_all_wrong_are_no_problem(right: float) -> 
     np.testing.assert_allclose(calibration(np.array([0.1, 0.9])), right)
 
 
+def test_scores_below_all_that_were_seen_are_less_probable() -> None:
+    top, Y = drawn(2_000, lambda s: s)
+    top.scores[:] = 0.5 + 0.5 * top.scores
+    found = Calibration.fit(top, Y)(np.array([0.0, 0.1, 0.25, 0.5, 0.75]))
+    assert found[0] == 0
+    assert (np.diff(found) > 0).all()
+    negative = Calibration.fit(TopK(top.labels, top.scores - 1.0), Y)  # nothing is known of their lowest score
+    assert negative(np.array([-9.0])) == negative(np.array([negative.scores[0]]))
+
+
 def test_padding_is_no_prediction() -> None:
     top, Y = drawn(500, lambda s: s)
     padded = TopK(np.pad(top.labels, ((0, 0), (0, 3)), constant_values=-1), np.pad(top.scores, ((0, 0), (0, 3))))
