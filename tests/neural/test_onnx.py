@@ -376,6 +376,16 @@ def test_files_of_a_stranger(exported, tmp_path, name, content, match):
         umpteen.load(folder, verify="full")
 
 
+def test_a_length_that_settings_leave_open_is_usual(exported, tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(exported, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["settings"]["encoder"] |= {"max_length": 0, "windows": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    texts = ["word1 word2", "topic0"]
+    np.testing.assert_allclose(umpteen.load(folder).embed(texts), umpteen.load(exported).embed(texts), atol=1e-6)
+
+
 def test_an_incomplete_export_is_refused(exported, tmp_path):
     folder = tmp_path / "m"
     shutil.copytree(exported, folder)

@@ -63,7 +63,7 @@ class OnnxEncoder:
     def __init__(self, files: Mapping[str, np.ndarray], backend: str, config: EncoderConfig):
         if missing := {FACTS, TOKENIZER} - set(files):
             raise BadModelFile(f"the exported encoder lacks '{min(missing)}'; export the model again")
-        self.config = config
+        self.config = config = config.with_length("cpu")
         self.facts = Facts.parse(files[FACTS].tobytes(), f"onnx/{FACTS}")
         pooling = DEFAULT_POOLING if config.pooling == "auto" else config.pooling
         self.pooling = Pooling.parse(pooling, self.facts.n_layers, self.facts.cls)
