@@ -16,10 +16,12 @@ import umpteen
 from umpteen import XRLinear, XRTransformer
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig, BadInput, MissingExtra
+from umpteen.models import create, fusion
 from umpteen.neural.encoder import Encoder
+from umpteen.neural.trainer import hold_out
 from umpteen.store import Checkpoint
 
-from .conftest import make_corpus
+from .conftest import make_corpus, tiny
 
 TREE = {"kind": "halving", "leaf_size": 5, "branching": 4}
 TRAINING = {"epochs": (2.0, 6.0), "batch_size": 16, "learning_rate": 1e-3, "head_learning_rate": 1e-2}
@@ -216,6 +218,23 @@ def test_an_encoder_that_helps_is_weighed_on_held_out_texts(make: Any, tmp_path:
     plain = XRLinear(tree=TREE, threads=1, tfidf={"max_features": 2}).fit(texts, lists)
     fresh = make_corpus(200, seed=5)
     assert model.score(fresh[0], fresh[1]) > plain.score(fresh[0], fresh[1]) + 0.1
+
+
+@pytest.mark.parametrize(("recipe", "own"), [("xr-transformer", {}), ("cascadexml", {"ranker": True})])
+def test_labels_of_held_out_texts_do_not_count_where_fusion_is_fitted(
+    recipe: str, own: dict[str, Any], encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a label that only one held-out text has would be known to be right there."""
+    texts, lists, Y = make_corpus(400, seed=4)
+    seen: list[np.ndarray] = []
+    counted = fusion.frequency
+    monkeypatch.setattr(fusion, "frequency", lambda counts: seen.append(counts) or counted(counts))
+    settings = {"training.epochs": 1.0, "training.validation_fraction": 0.25}
+    model = create(recipe, tiny(encoder_folder) | settings | own).fit(texts, lists)
+    trained_on, held_out = hold_out(400, 0.25, 0)
+    assert len(held_out) == 100
+    np.testing.assert_array_equal(seen[0], Y[trained_on].getnnz(axis=0))
+    np.testing.assert_array_equal(model.targets_.counts, Y.getnnz(axis=0))  # predictions use all
 
 
 def test_scores_are_the_probabilities_of_the_logistic_model(make: Any, corpus: Any, unseen: Any) -> None:

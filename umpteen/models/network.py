@@ -157,7 +157,7 @@ class NetModel(EncodedModel):
         net = fusion.Scorer(
             lambda k: network.topk(texts, k), lambda pairs: network.score_labels(texts, pairs), "sigmoid"
         )
-        scorers = ranker, net, fusion.frequency(matrix.getnnz(axis=0))
+        scorers = ranker, net, fusion.frequency(matrix[kept].getnnz(axis=0))
         return fusion.fit(scorers, matrix[held_out]) or (1.0, 0.0, 0.0)
 
     def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:

@@ -409,7 +409,8 @@ class _Ranking:
         self, ranker: fusion.Scorer, classifiers: fusion.Scorer
     ) -> tuple[fusion.Weights | None, Calibration | None]:
         """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on."""
-        Y, scorers = self.Y[self.held_out], (ranker, classifiers, fusion.frequency(self.Y.getnnz(axis=0)))
+        counts = self.Y[self.trained_on].getnnz(axis=0)  # a held-out text would be known by the labels it alone has
+        Y, scorers = self.Y[self.held_out], (ranker, classifiers, fusion.frequency(counts))
         weights = fusion.fit(scorers, Y)
         if not self.config.calibration.rows or not Y.nnz:
             return weights, None
