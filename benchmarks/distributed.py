@@ -104,9 +104,10 @@ def work(case: str, n_steps: int) -> None:
     with joined() as ranks:
         encoder = Encoder(random_bert(*SHAPE), NoTokenizer(), EncoderConfig(max_length=LENGTH, device="cpu"))
         n_bytes = _noted_bytes()
-        run = Finetuning(encoder, tokens, Y, LabelTree.flat(n_labels), config, progress=progress).train()
+        network = Finetuning(encoder, LabelTree.flat(n_labels), config)
+        network.train(tokens, Y, progress=progress)
         begun = time.perf_counter()
-        run.embeddings()
+        network.embeddings(tokens)
         texts_per_s = N_TEXTS / (time.perf_counter() - begun)
         steps = np.diff(marks[_UNMEASURED:])  # the median, because other programs may disturb some of them
         found = {"steps_per_s": 1.0 / float(np.median(steps)), "texts_per_s": texts_per_s}

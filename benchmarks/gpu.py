@@ -134,7 +134,7 @@ def loop_rate(
         "training.negatives": "all", "training.cuda_graphs": record, "training.validation_fraction": 0.0,
     }  # fmt: skip
     config = create("xr-transformer", settings).config
-    Finetuning(encoder, tokens, Y, LabelTree.flat(N_LABELS), config, progress=progress).train()
+    Finetuning(encoder, LabelTree.flat(N_LABELS), config).train(tokens, Y, progress=progress)
     (first, begun), (last, ended) = marks[1], marks[-1]
     rate = (last - first) * batch * length / (ended - begun)
     encoder.embed(tokens)
@@ -226,8 +226,8 @@ def show_data(options: argparse.Namespace) -> None:
     for stage, seconds in stages.seconds.items():
         if seconds >= 0.05:
             print(f"{stage:45} {seconds:8.1f} s", flush=True)
-    for step in model.finetuning_:
-        rate = step.tokens / max(step.train_s, 1e-9) / 1e6
+    for step in model.training_:
+        rate = step.tokens / max(step.seconds, 1e-9) / 1e6
         print(f"{step.nodes:,} nodes: {step.steps:,} steps, {rate:.2f} M tokens/s", flush=True)
     chosen = model.config_
     print(f"fusion {chosen.fusion}, {chosen.encoder.max_length} tokens, {chosen.training.epochs} epochs, "

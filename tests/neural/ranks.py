@@ -93,7 +93,7 @@ def watch(victim: int, last: int) -> None:
 
     def watched(self: TrainingState, step: int, optimiser: torch.optim.Optimizer) -> None:
         heads = getattr(self.net, "heads", None)
-        head = self.net.head if heads is None else heads[-1]
+        head = self.net.head if heads is None else heads[-1]  # of a level that learns by itself, or of all levels
         tensors = [head.weight, head.bias]
         tensors += [moment for one in tensors for moment in optimiser.state.get(one, {}).values() if moment.ndim]
         SIZES[0] = sum(tensor.numel() for tensor in tensors)

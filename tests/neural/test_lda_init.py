@@ -88,7 +88,10 @@ def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:
     assert neural().with_init(FEW_TEXTS - 0.1).training.init == "lda"
     assert neural().with_init(FEW_TEXTS).training.init == "prior"
     assert neural({"training.init": "lda"}).with_init(1_000).training.init == "lda"
-    assert neural({"training.order": "coarse-to-fine"}).with_init(1.0).training.init == "auto"  # chosen for each level
+    clusters = neural({"training.order": "coarse-to-fine"}).with_init(1.0)
+    assert [clusters.init_at(level, 3) for level in range(3)] == ["prior", "prior", "lda"]
+    hinge = {"training.order": "coarse-to-fine", "training.loss": "hinge"}
+    assert neural(hinge).with_init(1_000).training.init == "newton"
     texts, lists, _ = make_corpus(60)
     encoder = tiny(encoder_folder)
     net = {"training.epochs": (0.0,), "network.pooling": "mean"}

@@ -23,6 +23,7 @@ from umpteen.neural import heads
 from umpteen.neural.cascade import Cascade, child_table
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.extremetext import FeatureBag, FeatureRows, WeightedFeatures
+from umpteen.neural.levels import Level
 from umpteen.neural.loop import Group, optimise
 from umpteen.neural.network import Network
 from umpteen.neural.readers import Reader
@@ -130,8 +131,10 @@ def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: An
     Y = sp.csr_matrix((np.ones(N_TEXTS, np.float32), (np.arange(N_TEXTS), one)), shape=(N_TEXTS, n_labels))
     truth = [torch.from_numpy(tree.lift(Y, lifted).toarray() > 0) for lifted in range(3)]
     chosen = net.choose(net.reader(IDS, None), [min(beam, top), min(beam, middle)], level) if level else None
-    net.learn_level(level)
-    found = net.loss(IDS, None, [sparse(right) for right in truth], predicted=predicted(chosen, tree, level))
+    learning = Level(net, level, scores_all=False)
+    found = learning.loss(
+        IDS, None, [sparse(right) for right in truth[: level + 1]], predicted=predicted(chosen, tree, level)
+    )
     expected = torch.zeros(())
     for text, scores in enumerate(margins(net)[level]):
         nodes = np.arange(top)
@@ -638,13 +641,13 @@ def test_a_level_still_drops_out_after_held_out_texts_are_measured(
 ) -> None:
     """The parts of a level that is trained alone are in training mode while the network as a whole is not."""
     monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
-    modes, loss = [], Cascade.loss
+    modes, loss = [], Level.loss
 
-    def noted(self: Cascade, *texts: Any, **truth: Any) -> torch.Tensor:
-        modes.append(any(part.training for part in self.modules()))
+    def noted(self: Level, *texts: Any, **truth: Any) -> torch.Tensor:
+        modes.append(all(part.training for part in self.modules()))
         return loss(self, *texts, **truth)
 
-    monkeypatch.setattr(Cascade, "loss", noted)
+    monkeypatch.setattr(Level, "loss", noted)
     texts, lists, _ = make_corpus(120)
     learn = {"training.epochs": 2.0, "training.batch_size": 16, "training.validation_fraction": 0.2}
     create("attentionxml", tiny(encoder_folder) | learn | {"network.levels": (4,), "network.hidden": 8}).fit(

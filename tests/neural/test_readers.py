@@ -15,6 +15,7 @@ from umpteen.models import create
 from umpteen.neural.attentionxml import AttentionHead, BiLSTM
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.heads import LinearHead
+from umpteen.neural.levels import Level
 from umpteen.neural.network import Network
 from umpteen.neural.readers import States
 from umpteen.neural.truth import TruthTable
@@ -139,20 +140,20 @@ def test_a_level_that_learns_leaves_the_others_alone(encoder: Encoder, batch: An
     net, rng = network.module, np.random.default_rng(0)
     truth = [_truth(rng.random((3, n)) < 0.5) for n in tree.sizes]
     for level in range(2):
-        net.learn_level(level)
-        net.train()
+        learning = Level(net, level, scores_all=False).train()
         before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-        optimiser = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+        optimiser = torch.optim.SGD(learning.parameters(), lr=0.1)
         predicted = _truth(np.eye(3)) if level else None
         for _ in range(3):
-            net.loss(*batch, truth, predicted=predicted).backward()
+            learning.loss(*batch, truth[: level + 1], predicted=predicted).backward()
             optimiser.step()
         changed = {name for name, tensor in net.state_dict().items() if not torch.equal(tensor, before[name])}
         parts = {".".join(name.split(".")[: 3 if name.startswith("reader.readers") else 2]) for name in changed}
         own = {"shared-reader": [{"reader.model"}, set()], "own-reader": [{"reader.readers.0"}, {"reader.readers.1"}]}
         assert parts == {f"heads.{level}"} | own[order][level]
-        assert net.heads[1 - level].training == (net.heads[level].training is False)
-    net.eval()
+        assert net.heads[level].training
+        assert not net.heads[1 - level].training
+        learning.eval()
     assert not any(module.training for module in net.modules())
 
 
@@ -160,10 +161,10 @@ def test_a_reader_begins_as_the_one_above_ended(encoder: Encoder) -> None:
     tree = LabelTree.from_groups([[0, 1], [2, 3]])
     settings = {"network.reader": "lstm", "training.order": "own-reader", "network.hidden": 3}
     net = Network(encoder.shallow(), tree, neural(settings)).module
-    net.learn_level(0)
+    Level(net, 0, scores_all=False)
     torch.nn.init.normal_(net.reader.readers[0].forward_lstm.weight_hh_l0)
     torch.nn.init.normal_(net.heads[0].shared[0].weight)
-    net.learn_level(1)
+    Level(net, 1, scores_all=False)
     above, below = (reader.forward_lstm.weight_hh_l0 for reader in net.reader.readers)
     torch.testing.assert_close(below, above)
     torch.testing.assert_close(net.heads[1].shared[0].weight, net.heads[0].shared[0].weight)

@@ -17,9 +17,10 @@ from umpteen.linear import DenseHead
 from umpteen.models import create
 from umpteen.neural import newton
 from umpteen.neural.encoder import Encoder
-from umpteen.neural.levels import DenseLevel, FullLevel
+from umpteen.neural.heads import FullHead
 from umpteen.neural.losses import LOSSES, weighted
 from umpteen.neural.resolutions import Finetuning
+from umpteen.neural.trainer import Report
 from umpteen.store import Checkpoint
 from umpteen.tree import LabelTree, resolutions
 
@@ -38,28 +39,40 @@ PAPER = {"training.negatives": "tfn+man", "training.loss": "squared-hinge", "tra
 QUICK = fine_tuned({"training.epochs": (2.0, 3.0), **LEARNING, **PAPER, "network.beam": 2})
 
 
-def finetuning(encoder: Encoder, corpus: Any, config: NeuralConfig = QUICK, **more: Any) -> Finetuning:
-    texts, _, Y = corpus
-    return Finetuning(encoder, encoder.tokenize(texts), Y, TREE, config, **more)
+class Run:
+    """A fine-tuning of an encoder on the corpus."""
 
+    def __init__(self, encoder: Encoder, corpus: Any, config: NeuralConfig = QUICK, **more: Any):
+        texts, _, self.Y = corpus
+        self.encoder, self.tokens, self.more = encoder, encoder.tokenize(texts), more
+        self.network = Finetuning(encoder, TREE, config)
+        self.trained_on, self.held_out = self.network.split(len(self.tokens))
+        self.report: list[Report] = []
 
-def random_level(encoder: Encoder, number: int) -> DenseLevel:
-    """Return a level with random classifiers."""
-    torch.manual_seed(1)
-    level = DenseLevel(encoder, TREE.parents[number], QUICK, number)
-    level.set_weights(torch.randn(TREE.sizes[number], encoder.dim), torch.randn(TREE.sizes[number]))
-    return level
+    def train(self) -> Run:
+        self.report = self.network.train(self.tokens, self.Y, **self.more)
+        return self
+
+    def embeddings(self) -> np.ndarray:
+        return self.network.embeddings(self.tokens)
+
+    def with_random_classifiers(self) -> Run:
+        """Give every level random classifiers."""
+        torch.manual_seed(1)
+        for head in self.network.module.heads:
+            torch.nn.init.normal_(head.weight)
+            torch.nn.init.normal_(head.bias)
+        return self
 
 
 # Masks and relevance
 
 
 def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus)
-    E = encoder.embed(run.tokens)
-    above = random_level(encoder, 0)
-    found = run.selected_parents(1, E, above).toarray()
-    scores = E @ above.head.weight.detach().numpy().T * np.sqrt(encoder.dim) + above.head.bias.detach().numpy()
+    run = Run(encoder, corpus).with_random_classifiers()
+    E, above = encoder.embed(run.tokens), run.network.module.head(0)
+    found = run.network.selected_parents(1, E, run.Y).toarray()
+    scores = E @ above.weight.detach().numpy().T * np.sqrt(encoder.dim) + above.bias.detach().numpy()
     predicted = np.zeros_like(scores)
     np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :2], 1.0, axis=1)
     C = np.zeros((N_LABELS, TREE.sizes[0]))
@@ -70,8 +83,8 @@ def test_the_mask_is_the_one_of_equations_7_and_8(encoder: Encoder, corpus: Any)
 
 @pytest.mark.parametrize("negatives", ["tfn", "all"])
 def test_other_masks(encoder: Encoder, corpus: Any, negatives: str) -> None:
-    run = finetuning(encoder, corpus, fine_tuned({"training.negatives": negatives}))
-    alive = run.selected_parents(1, np.zeros((len(run.tokens), encoder.dim), np.float32), None)
+    run = Run(encoder, corpus, fine_tuned({"training.negatives": negatives}))
+    alive = run.network.selected_parents(1, np.zeros((len(run.tokens), encoder.dim), np.float32), run.Y)
     if negatives == "all":
         assert alive is None
     else:
@@ -101,11 +114,11 @@ def test_the_three_losses() -> None:
 
 
 def test_scorers_start_at_the_linear_solution(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus)
-    E, R = encoder.embed(run.tokens), run.relevance_at(1)
-    alive, level = run.selected_parents(1, E, random_level(encoder, 0)), random_level(encoder, 1)
-    run.initialise(level, 1, E, R, alive)
-    scores = level.score_all(torch.from_numpy(E))
+    run = Run(encoder, corpus).with_random_classifiers()
+    E, R = encoder.embed(run.tokens), run.network.relevance(1, run.Y)
+    alive = run.network.selected_parents(1, E, run.Y)
+    run.network.first_weights(1, E, R, alive)
+    scores = run.network.module.head(1).all(torch.from_numpy(E)).detach()
     for parent in range(TREE.sizes[0]):
         rows = np.flatnonzero(alive.toarray()[:, parent])
         some = slice(int(TREE.starts[1][parent]), int(TREE.starts[1][parent + 1]))
@@ -146,7 +159,7 @@ def quality(E: np.ndarray, Y: sp.csr_matrix) -> float:
 @pytest.mark.parametrize("loss", list(LOSSES))
 def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: Any, loss: str) -> None:
     config = fine_tuned({**LEARNING, "training.epochs": (6.0, 8.0), "training.loss": loss})
-    run = finetuning(encoder, corpus, config)
+    run = Run(encoder, corpus, config)
     before = quality(encoder.embed(run.tokens), run.Y)
     after = quality(run.train().embeddings(), run.Y)
     assert after > before + 0.1
@@ -156,16 +169,16 @@ def test_fine_tuning_brings_texts_of_a_label_together(encoder: Encoder, corpus: 
 def test_the_same_seed_gives_the_same_embeddings(encoder_folder: Path, corpus: Any) -> None:
     def once(seed: int) -> np.ndarray:
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
-        return finetuning(encoder, corpus, replace(QUICK, seed=seed)).train().embeddings()
+        return Run(encoder, corpus, replace(QUICK, seed=seed)).train().embeddings()
 
     np.testing.assert_array_equal(once(1), once(1))
     assert np.abs(once(1) - once(2)).max() > 1e-3
 
 
 def test_an_interrupted_run_goes_on_and_ends_the_same(encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
-    def make(**more: Any) -> Finetuning:
+    def make(**more: Any) -> Run:
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
-        return finetuning(encoder, corpus, **more)
+        return Run(encoder, corpus, **more)
 
     expected = make().train().embeddings()
 
@@ -195,9 +208,9 @@ def test_a_resolution_goes_on_after_its_last_epoch(
     )  # fmt: skip
     seen: list[int] = []
 
-    def make(**more: Any) -> Finetuning:
+    def make(**more: Any) -> Run:
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
-        return finetuning(encoder, corpus, config, **more)
+        return Run(encoder, corpus, config, **more)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "fine-tuning on 20 nodes" and done > total // 2:
@@ -231,7 +244,7 @@ def test_small_pieces_give_the_same_gradient(encoder_folder: Path, corpus: Any) 
                 "network.dropout": 0.0,
             }
         )
-        return finetuning(Encoder.load(config), corpus, plain).train().embeddings()
+        return Run(Encoder.load(config), corpus, plain).train().embeddings()
 
     np.testing.assert_allclose(once(48), once(100_000), atol=2e-3)
 
@@ -242,7 +255,7 @@ def test_recomputed_activations_change_nothing(encoder_folder: Path, corpus: Any
         encoder = Encoder.load(EncoderConfig(**given))
         assert encoder.model.is_gradient_checkpointing == recompute
         config = {"training.epochs": 1.0, "training.batch_size": 16, "training.learning_rate": 1e-4}
-        return finetuning(encoder, corpus, fine_tuned(config)).train().embeddings()
+        return Run(encoder, corpus, fine_tuned(config)).train().embeddings()
 
     np.testing.assert_allclose(once(True), once(False), atol=1e-4)
 
@@ -261,7 +274,7 @@ def test_early_stopping_ends_a_resolution_and_keeps_its_best_state(
             "training.patience": 2,
         }
     )
-    run = finetuning(encoder, corpus, config)
+    run = Run(encoder, corpus, config)
     run.train()
     per_epoch = -(-len(run.trained_on) // 16)
     assert len(run.held_out) == len(run.tokens) // 4
@@ -274,7 +287,7 @@ def test_most_steps_read_the_beginnings_of_texts(encoder: Encoder, corpus: Any) 
     warmup = {"training.length_warmup": 0.75, "training.warmup_length": 4}
 
     def lengths(more: dict[str, Any]) -> list[int]:
-        run, seen = finetuning(encoder, corpus, fine_tuned({**settings, **more})), []
+        run, seen = Run(encoder, corpus, fine_tuned({**settings, **more})), []
         read = encoder.model.forward
         encoder.model.forward = lambda input_ids, **rest: seen.append(input_ids.shape[1]) or read(input_ids, **rest)
         try:
@@ -303,7 +316,7 @@ def test_training_does_not_stop_while_texts_are_truncated(
             "training.length_warmup": 0.5, "training.warmup_length": 4,
         }
     )  # fmt: skip
-    run = finetuning(encoder, corpus, config)
+    run = Run(encoder, corpus, config)
     run.train()
     per_epoch = -(-len(run.trained_on) // 16)
     assert run.report[-1].steps == 12 * per_epoch  # nothing is learned, so two epochs of whole texts are waited
@@ -316,20 +329,20 @@ def test_an_epoch_that_is_not_whole_is_looked_at(
     monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
     looked: list[float] = []
 
-    best = DenseLevel.best
+    best = Finetuning.best_nodes
 
-    def better_and_better(level: DenseLevel, E: np.ndarray, k: int) -> np.ndarray:
+    def better_and_better(network: Finetuning, E: np.ndarray, level: int, k: int) -> np.ndarray:
         if len(E) == len(run.held_out):
-            looked.append(float(level.head.weight.detach().sum()))
-        return best(level, E, k)
+            looked.append(float(network.module.head(level).weight.detach().sum()))
+        return best(network, E, level, k)
 
-    monkeypatch.setattr(DenseLevel, "best", better_and_better)
+    monkeypatch.setattr(Finetuning, "best_nodes", better_and_better)
     monkeypatch.setattr("umpteen.neural.resolutions.precisions", lambda *_: {"P@1": float(len(looked))})
     config = fine_tuned({**LEARNING, "training.epochs": (0.0, epochs), "training.validation_fraction": 0.25})
-    run = finetuning(encoder, corpus, config)
+    run = Run(encoder, corpus, config)
     run.train()
     assert len(looked) == looks
-    assert float(run.last.head.weight.detach().sum()) == looked[-1]  # the last state was the best
+    assert float(run.network.module.head(-1).weight.detach().sum()) == looked[-1]  # the last state was the best
 
 
 def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
@@ -345,7 +358,7 @@ def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
 
     monkeypatch.setattr(newton, "solve_level", watched)
     settings = {**PAPER, **LEARNING, "training.epochs": (0.0,), "training.validation_fraction": 0.25}
-    run = finetuning(encoder, corpus, fine_tuned(settings))
+    run = Run(encoder, corpus, fine_tuned(settings))
     run.train()
     n = len(run.trained_on)
     assert n < len(run.tokens)
@@ -353,7 +366,7 @@ def test_texts_that_are_held_out_do_not_decide_where_scorers_start(
 
 
 def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(
+    run = Run(
         encoder,
         corpus,
         fine_tuned({"training.epochs": 0.0, "network.max_nodes": TREE.sizes[0] - 1, "network.head": "tree"}),
@@ -363,21 +376,21 @@ def test_clusters_are_learned_although_they_became_a_few_more(encoder: Encoder, 
 
 
 def test_very_few_texts_are_not_held_out(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
+    run = Run(encoder, corpus, fine_tuned({"training.epochs": (0.0,), "training.validation_fraction": 0.25}))
     run.train()
     assert len(run.held_out) == 0
     assert len(run.trained_on) == len(run.tokens)
 
 
 def test_with_clusters_the_labels_are_not_learned(encoder: Encoder, corpus: Any) -> None:
-    run = finetuning(
+    run = Run(
         encoder,
         corpus,
         fine_tuned({"network.labels_per_cluster": PER_TOPIC, "training.epochs": (0.2,), "training.batch_size": 16}),
     )
     run.train()
     assert [step.nodes for step in run.report] == [TREE.sizes[0]]
-    assert run.label_classifiers() is None
+    assert run.network.label_classifiers() is None
 
 
 def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(encoder: Encoder, corpus: Any) -> None:
@@ -389,7 +402,7 @@ def test_where_levels_are_named_the_labels_follow_whatever_a_cluster_would_hold(
             "training.batch_size": 16,
         }
     )
-    run = finetuning(encoder, corpus, named)
+    run = Run(encoder, corpus, named)
     run.train()
     assert [step.nodes for step in run.report] == list(TREE.sizes)
 
@@ -403,13 +416,14 @@ def test_many_labels_are_trained_in_blocks_after_their_clusters(encoder: Encoder
         {"network.max_nodes": 10, "training.epochs": (1.0, 25.0), "training.init": init, **LEARNING}
         | {"training.validation_fraction": 0.0}
     )
-    run = finetuning(encoder, corpus, config).train()
+    run = Run(encoder, corpus, config).train()
     assert [step.nodes for step in run.report] == list(TREE.sizes)
-    assert isinstance(run.last, FullLevel)
-    assert (run.last.head.whitening is not None) == (init == "lda")
+    head = run.network.module.head(-1)
+    assert isinstance(head, FullHead)
+    assert (head.whitening is not None) == (init == "lda")
     E = run.embeddings()
-    found = DenseHead(*run.label_classifiers()[:2], "sigmoid", run.label_classifiers().projection)
-    of_torch = run.last.score_all(torch.from_numpy(E)).numpy()[:, TREE.position]
+    found = DenseHead(*run.network.label_classifiers()[:2], "sigmoid", run.network.label_classifiers().projection)
+    of_torch = head.all(torch.from_numpy(E)).numpy()[:, TREE.position]
     every = sp.csr_matrix(np.ones((len(E), N_LABELS), np.float32))
     of_numpy = found.score_labels(E, every).reshape(len(E), N_LABELS)
     np.testing.assert_allclose(of_numpy, 1 / (1 + np.exp(-of_torch)), atol=1e-4)
@@ -420,19 +434,19 @@ def test_many_labels_are_trained_in_blocks_after_their_clusters(encoder: Encoder
 def test_blocks_of_labels_go_on_after_an_interruption(encoder_folder: Path, corpus: Any, tmp_path: Path) -> None:
     config = fine_tuned({**LEARNING, "network.max_nodes": 10, "training.epochs": (0.5, 2.0)})
 
-    def make(**more: Any) -> Finetuning:
+    def make(**more: Any) -> Run:
         encoder = Encoder.load(EncoderConfig(name=str(encoder_folder), max_length=16, device="cpu"))
-        return finetuning(encoder, corpus, config, **more)
+        return Run(encoder, corpus, config, **more)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "fine-tuning on 20 nodes" and done == total:
             raise KeyboardInterrupt
 
-    expected = make().train().label_classifiers()
+    expected = make().train().network.label_classifiers()
     with pytest.raises(KeyboardInterrupt):
         make(checkpoint=Checkpoint(tmp_path, "key"), progress=interrupt).train()
-    resumed = make(checkpoint=Checkpoint(tmp_path, "key")).train().label_classifiers()
-    restored = make(checkpoint=Checkpoint(tmp_path, "key")).train().label_classifiers()
+    resumed = make(checkpoint=Checkpoint(tmp_path, "key")).train().network.label_classifiers()
+    restored = make(checkpoint=Checkpoint(tmp_path, "key")).train().network.label_classifiers()
     for found in (resumed, restored):
         np.testing.assert_array_equal(found.weight, expected.weight)
         np.testing.assert_array_equal(found.bias, expected.bias)

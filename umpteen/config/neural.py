@@ -351,7 +351,7 @@ class TrainingConfig(Checked):
         "initialisation of the classifiers: solution of the linear problem on the current vectors (newton), linear "
         "discriminants of whitened vectors (lda, with network.reader layers), log-odds of each node as bias (prior), "
         f"or random. auto: lda for labels with fewer than {FEW_TEXTS} texts on average, else prior, and newton with "
-        "a hinge loss",
+        "a hinge loss. With coarse-to-fine, lda is for the labels, not for clusters of them",
         choices=("auto", "newton", "lda", "prior", "random"),
         when=_VECTORS,
     )
@@ -500,12 +500,29 @@ class NeuralConfig(ModelConfig):
         has_vectors = network.reader != "lstm" and self.training.order != "shared-reader"
         return level > 0 and n_nodes >= network.sparse_update_from and has_vectors
 
+    @property
+    def _usual_init(self) -> str:
+        """How classifiers of nodes with many texts are initialised."""
+        return "newton" if self.is_recursive and self.training.loss != "bce" else "prior"
+
     def with_init(self, texts_per_label: float) -> NeuralConfig:
-        """Replace ``training.init`` = auto of a network by what suits labels with so many texts each."""
-        if self.training.init != "auto" or self.is_recursive:
+        """Replace ``training.init`` = auto by what suits labels with so many texts each.
+
+        Examples
+        --------
+        >>> [NeuralConfig().with_init(n).training.init for n in (2.0, 20.0)]
+        ['lda', 'prior']
+        """
+        if self.training.init != "auto":
             return self
-        init = "lda" if texts_per_label < FEW_TEXTS else "prior"
+        init = "lda" if texts_per_label < FEW_TEXTS else self._usual_init
         return replace(self, training=replace(self.training, init=init))
+
+    def init_at(self, level: int, n_levels: int) -> str:
+        """Return how a level of coarse-to-fine training is initialised: clusters have many texts each."""
+        init = self.training.init
+        is_usual = init == "auto" or (init == "lda" and level < n_levels - 1)
+        return self._usual_init if is_usual else init
 
     def with_schedule(self, lengths: np.ndarray, n_texts: int, width: int) -> NeuralConfig:
         """Replace epochs, batch size and learning rate that are left open.

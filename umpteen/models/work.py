@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from umpteen.config import FEW_TEXTS, ModelConfig, NeuralConfig
+from umpteen.config import ModelConfig, NeuralConfig
 from umpteen.config.linear import has_ranker
 from umpteen.data.size import DataSize
 from umpteen.engine import n_threads
@@ -168,9 +168,7 @@ def _network_size(config: NeuralConfig, data: DataSize) -> NetworkSize:
     config = replace(config, encoder=config.encoder.with_length(device))
     tokens = data.token_counts(0 if config.network.reads == "features" else config.encoder.max_tokens)
     config = config.with_schedule(tokens, data.n_rows, encoder_width(config))
-    per_label = data.n_positives / max(data.n_seen, 1)
-    if config.training.init == "auto" and (not config.is_recursive or per_label < FEW_TEXTS):
-        config = replace(config, training=replace(config.training, init="lda" if per_label < FEW_TEXTS else "prior"))
+    config = config.with_init(data.n_positives / max(data.n_seen, 1))
     return NetworkSize.of(config, data.n_labels, data.n_features, device)
 
 

@@ -44,7 +44,7 @@ from umpteen.models.explain import (
 )  # fmt: skip
 from umpteen.models.folder import Parts, head_post
 from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
-from umpteen.models.ranker import Training, allocator, clustered, kept_tree
+from umpteen.models.ranker import Training, allocator, clustered, kept_tree, with_init
 from umpteen.models.time_budget import with_time_budget
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
@@ -84,7 +84,7 @@ class XRTransformer(EncodedModel):
     fusion
         The logistic model that combines ranker and classifiers; fitted on held-out texts by default.
 
-    The other parameters are XR-Linear's and belong to the ranker. After ``fit``, ``finetuning_`` says what each
+    The other parameters are XR-Linear's and belong to the ranker. After ``fit``, ``training_`` says what each
     resolution took; it is not saved.
     """
 
@@ -143,14 +143,12 @@ class XRTransformer(EncodedModel):
             tokens = encoder.tokenize(list(X), progress=progress)
             config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
-            run = _finetuning(encoder, tokens, features, matrix, config, progress, stages, record)
-            run.allocate = ranking.allocate
-            run.train()
-            self.finetuning_ = run.report
-            E = None if config.features == "tfidf" else run.embeddings()
+            network = _network(encoder, features, matrix, config, progress, stages)
+            self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress, record=record)
+            E = None if config.features == "tfidf" else network.embeddings(tokens, progress, ranking.allocate)
             if not present().is_main:
                 return None
-            found = ranking.finish(run, in_background, E, progress, checkpoint, record)
+            found = ranking.finish(network, tokens, in_background, E, progress, checkpoint, record)
         config = replace(config, linear=found.linear, fusion=found.fusion)
         neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
         words = tfidf if config.features != "encoder" else None
@@ -167,7 +165,7 @@ class XRTransformer(EncodedModel):
         check_given(config.tree, tree, matrix.shape[1])
         check_names(targets, config, has_words=config.features != "encoder")
         check_trainable(X, matrix)
-        return with_time_budget(config, X, matrix)
+        return with_init(with_time_budget(config, X, matrix), matrix)
 
     # Prediction
 
@@ -361,19 +359,19 @@ class _Ranking:
         )
 
     def finish(
-        self, run: Finetuning, begun: Background | None, E: np.ndarray | None, progress: Progress, checkpoint: Any,
-        record: Callback,
+        self, network: Finetuning, tokens: Tokens, begun: Background | None, E: np.ndarray | None,
+        progress: Progress, checkpoint: Any, record: Callback,
     ) -> _Found:  # fmt: skip
         """Return the ranker and the classifiers, and how they are combined; ``E`` are embeddings that it sees."""
         ranker, whole, history = (None, None, History()) if begun is None else begun.result()
-        classifiers, config, weights = run.label_classifiers(), self.config, self.config.fusion
+        classifiers, config, weights = network.label_classifiers(), self.config, self.config.fusion
         head = None
         if classifiers is not None and config.head_weight != 0:
             weight, bias, projection = classifiers
             head = DenseHead.rounded(weight, bias, head_post(config), projection)
         calibration = None
         if self.fits_fusion:
-            of_texts = run.embeddings_of(self.held_out) if E is None else E[self.held_out]
+            of_texts = network.encoder.embed(tokens.take(self.held_out)) if E is None else E[self.held_out]
             weights, calibration = self._fusion(ranker or self._of_held_out(E), _head_scorer(head, of_texts, None))
         drops_encoder = weights is None and config.features == "tfidf"
         heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint, record=record)
@@ -445,15 +443,15 @@ def _head_scorer(head: DenseHead, E: np.ndarray, wanted: np.ndarray | None) -> f
     return fusion.Scorer(lambda k: head.topk(E, k, wanted), lambda pairs: head.score_labels(E, pairs), head.post)
 
 
-def _finetuning(
-    encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig,
-    progress: Progress, stages: Checkpoint | None, record: Callback,
+def _network(
+    encoder: Any, features: sp.csr_matrix, matrix: sp.csr_matrix, config: NeuralConfig, progress: Progress,
+    stages: Checkpoint | None,
 ) -> Finetuning:  # fmt: skip
-    """Lay out the fine-tuning of an encoder, with its tree and its checkpoint."""
+    """Lay out the fine-tuning of an encoder, with its tree."""
     from umpteen.neural.resolutions import Finetuning
 
     tree = kept_tree(stages, lambda: preliminary_tree(features, matrix, config, progress))
-    return Finetuning(encoder, tokens, matrix, tree, config, stages, progress, record)
+    return Finetuning(encoder, tree, config)
 
 
 def preliminary_tree(

@@ -2,8 +2,8 @@
 
 LightXML has two levels that read the same vector, CascadeXML three or four that read deeper and deeper layers; with one
 level every label is scored. In training the true nodes come first among those whose children are scored, as many as
-the beam holds. Where levels learn together the choice is made anew at every step (dynamic negatives); where they learn
-one after the other, as in AttentionXML, it is made once, before the training of a level (static negatives).
+the beam holds. Where levels learn together the choice is made anew at every step (dynamic negatives). Levels that
+learn one after the other are trained as a ``Level``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import torch
 from torch.nn import functional as F
 
 from umpteen.config import NeuralConfig
-from umpteen.neural.heads import Head, inherit
+from umpteen.neural.heads import Head
 from umpteen.neural.readers import PerLevel, Reader
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.truth import Truth
 from umpteen.tree import LabelTree
-
-_OF_TRUTH = 2.0  # priority of true nodes; those of nodes that were predicted are at most 1
 
 
 class Shortlist(NamedTuple):
@@ -44,14 +42,18 @@ class Cascade(torch.nn.Module):
         The levels; its last one is the labels.
     config
         The beam and how scores of levels are combined.
+    n_levels
+        Levels that have a head, all of the tree by default.
     """
 
-    def __init__(self, reader: Reader | PerLevel, tree: LabelTree, config: NeuralConfig):
+    def __init__(
+        self, reader: Reader | PerLevel, tree: LabelTree, config: NeuralConfig, n_levels: int | None = None
+    ):  # fmt: skip
         super().__init__()
         self.reader, self.tree, self.config = reader, tree, config
-        self.learning: int | None = None  # the level that learns; None is all of them
-        self.heads = torch.nn.ModuleList(reader.head(level, size) for level, size in enumerate(tree.sizes))
-        for level in range(1, tree.n_levels):
+        sizes = tree.sizes[:n_levels]
+        self.heads = torch.nn.ModuleList(reader.head(level, size) for level, size in enumerate(sizes))
+        for level in range(1, 0 if config.is_recursive else len(sizes)):  # a ranker follows, not a search
             self.register_buffer(
                 f"children_{level}", torch.from_numpy(child_table(tree.starts[level])), persistent=False
             )
@@ -62,42 +64,16 @@ class Cascade(torch.nn.Module):
 
     # Training
 
-    def learn_level(self, level: int) -> None:
-        """Train one level alone from now on; it starts with what it shares with the one above."""
-        self.learning = level
-        if level:
-            inherit(self.heads[level], self.heads[level - 1])
-        self.reader.begin_level(level)
-        self.requires_grad_(False)
-        for part in self._learners():
-            part.requires_grad_(True)
-
-    def _learners(self) -> list[torch.nn.Module]:
-        """Return the parts that are trained now."""
-        if self.learning is None:
-            return [self]
-        return [*self.reader.learners(self.learning), self.heads[self.learning]]
-
-    def train(self, mode: bool = True) -> Cascade:
-        """Change the mode of the parts that are trained; the others stay as in prediction."""
-        super().train(mode and self.learning is None)
-        for part in self._learners() if self.learning is not None else []:
-            part.train(mode)
-        return self
-
     def loss(
         self, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth], *, is_whole: bool = True,
         predicted: Truth | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the logistic loss of a text, summed over nodes and levels that learn.
+        """Return the logistic loss of a text, summed over nodes and levels.
 
-        A whole batch updates heads that update themselves; after the last part of one, ``step`` does. Where one level
-        learns, ``predicted`` are the nodes above that ``choose`` found, with their priority.
+        A whole batch updates heads that update themselves; after the last part of one, ``step`` does.
         """
         if not len(ids):
-            return self._loss_of_none(truth, is_whole)
-        if self.learning is not None:
-            return self._loss_of_level(self.learning, ids, mask, truth, predicted, is_whole) / len(ids)
+            return loss_without_texts(self.head(0), self.reader.widths[0], truth[0], is_whole=is_whole)
         total, shortlist = torch.zeros((), device=ids.device), None
         for level, e in enumerate(self.reader(ids, mask)):
             if shortlist is None:
@@ -111,18 +87,11 @@ class Cascade(torch.nn.Module):
                 shortlist = self._next(level, shortlist, scores.detach(), right)
         return total
 
-    def _loss_of_none(self, truth: Sequence[Truth], is_whole: bool) -> torch.Tensor:
-        """Return the loss of the nodes of this rank where it has no text, but others may have some."""
-        head, device = self.head(0), truth[0].nodes.device
-        if not head.shard.is_cut:
-            return torch.zeros((), device=device)
-        e = torch.zeros((0, self.reader.widths[0]), device=device, requires_grad=True)
-        return head.learn_all(e, truth[0], is_whole=is_whole)[2]
-
     def divide(self) -> None:
-        """Divide the nodes among ranks where a single level scores all of them; shortlists are scored by every rank."""
-        if self.tree.n_levels == 1:
-            self.head(0).divide()
+        """Divide the nodes among ranks where levels score all of them; candidates are scored by every rank."""
+        if len(self.heads) == 1 or self.config.is_recursive:
+            for head in self.heads:
+                head.divide()
 
     def unite(self) -> None:
         """Bring all nodes to rank 0."""
@@ -140,29 +109,9 @@ class Cascade(torch.nn.Module):
         if self.config.training.negatives == "tfn":
             true = shortlist._replace(exists=shortlist.exists & right)
             most = int(true.exists.sum(dim=1).max())
-            return self._below(level, true, true.exists.float(), min(beam, max(most, 1)))
+            return self.below(level, true, true.exists.float(), min(beam, max(most, 1)))
         priority = torch.where(shortlist.exists, scores.sigmoid() + right, -1.0)  # true nodes come first
-        return self._below(level, shortlist, priority, beam)
-
-    def _loss_of_level(
-        self, level: int, ids: torch.Tensor, mask: torch.Tensor | None, truth: Sequence[Truth],
-        predicted: Truth | None, is_whole: bool,
-    ) -> torch.Tensor:  # fmt: skip
-        """Return the summed loss of one level, on the children of true nodes and of those predicted before."""
-        e = self.reader.of_level(level, ids, mask)
-        if not level:
-            return self.head(0).learn_all(e, truth[0], is_whole=is_whole)[2]
-        parents = self._parents(truth[level - 1], predicted)
-        shortlist = self._below(level - 1, parents, parents.path, self.config.network.beam_at(level - 1))
-        right = truth[level].contains(shortlist.nodes)
-        return self.head(level).learn(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)[1]
-
-    def _parents(self, true: Truth, predicted: Truth) -> Shortlist:
-        """Return the nodes whose children may be scored: true ones first, then the predicted ones."""
-        nodes = torch.cat([true.nodes, predicted.nodes], dim=1)
-        is_new = ~true.contains(predicted.nodes) & (predicted.nodes < predicted.n_nodes)
-        priority = torch.cat([(true.nodes < true.n_nodes) * _OF_TRUTH, is_new * predicted.values], dim=1)
-        return Shortlist(nodes.clamp(max=true.n_nodes - 1), priority > 0, priority)
+        return self.below(level, shortlist, priority, beam)
 
     def set_lr(self, factor: float) -> None:
         """Learn at this share of the learning rates; an optimiser knows its own."""
@@ -239,7 +188,7 @@ class Cascade(torch.nn.Module):
             path = torch.where(shortlist.exists, path, -torch.inf)
             yield shortlist, path
             if level + 1 < self.tree.n_levels:
-                shortlist = self._below(level, shortlist, path, beams[level])
+                shortlist = self.below(level, shortlist, path, beams[level])
 
     @torch.no_grad()
     def score(self, reads: Iterable[Any], nodes: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -273,13 +222,22 @@ class Cascade(torch.nn.Module):
         multiplies = rule == "product" or (rule == "weighted" and is_last)
         return F.logsigmoid(scores) + shortlist.path if multiplies else F.logsigmoid(scores)
 
-    def _below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
+    def below(self, level: int, shortlist: Shortlist, scores: torch.Tensor, beam: int) -> Shortlist:
         """Return the children of the nodes with the best scores, or logarithms of them."""
         kept, at = scores.topk(min(beam, scores.shape[1]), dim=1)  # (texts, beam)
         children = self.get_buffer(f"children_{level + 1}")[shortlist.nodes.gather(1, at)]  # (texts, beam, most)
         exists = (children >= 0) & shortlist.exists.gather(1, at)[:, :, None]
         path = kept[:, :, None].expand_as(children)
         return Shortlist(children.clamp(min=0).flatten(1), exists.flatten(1), path.flatten(1))
+
+
+def loss_without_texts(head: Head, width: int, truth: Truth, *, is_whole: bool) -> torch.Tensor:
+    """Return the loss of the nodes of this rank where it has no text of a batch, but others may have some."""
+    device = truth.nodes.device
+    if not head.shard.is_cut:
+        return torch.zeros((), device=device)
+    e = torch.zeros((0, width), device=device, requires_grad=True)
+    return head.learn_all(e, truth, is_whole=is_whole)[2]
 
 
 def child_table(starts: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from umpteen.config import LABELS_STEPPED_AT_ONCE, NeuralConfig
 from umpteen.neural.distributed import ranks
 from umpteen.neural.lda_init import Whitening
+from umpteen.neural.losses import weighted
 from umpteen.neural.sharding import WHOLE, Shard, gather_learning, made_whole
 from umpteen.neural.sparse_table import fastest, with_gradient
 from umpteen.neural.stable_topk import stable_topk
@@ -34,6 +35,7 @@ class Head(torch.nn.Module):
 
     weight: torch.Tensor
     bias: torch.Tensor
+    scale: float = 1.0  # length to which vectors of length one are brought before they are compared with nodes
     can_divide: ClassVar[bool] = False  # whether ranks may have some of the nodes each
 
     def __init__(self) -> None:
@@ -97,9 +99,12 @@ class Head(torch.nn.Module):
     # Training
 
     def learn_all(
-        self, e: Any, truth: Truth, *, is_whole: bool
+        self, e: Any, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-        """Return the scores of all nodes, which of them are true (None if nobody may ask), and the summed loss."""
+        """Return the scores of all nodes, which of them are true (None if nobody may ask), and the summed loss.
+
+        ``learned`` (texts, nodes) says which nodes a text is trained on; only a ``WeightedHead`` heeds it.
+        """
         scores, right = self.all(e).float(), truth.dense() > 0
         return scores, right, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")
 
@@ -222,7 +227,7 @@ class LinearHead(Head):
         return F.linear(self.compared(e), self.weight, self.bias)
 
     def learn_all(
-        self, e: torch.Tensor, truth: Truth, *, is_whole: bool
+        self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
         """Return scores, truth and loss; if the head is divided, the loss of its nodes over the texts of all ranks.
 
@@ -244,6 +249,33 @@ class LinearHead(Head):
     def reading_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return the parameters of the bottleneck."""
         return () if self.bottleneck is None else self.bottleneck.parameters()
+
+
+class WeightedHead(LinearHead):
+    """Classifiers of all nodes of a level, for vectors of length one, trained with a weight per text and node (eq. 9).
+
+    Vectors are scaled, so that the rates of the optimiser do not depend on their width. ``loss`` and ``alpha`` are the
+    settings of these names, the other parameters those of ``LinearHead``.
+    """
+
+    def __init__(self, width: int, n_nodes: int, *, dropout: float, loss: str, alpha: float):
+        super().__init__(width, n_nodes, dropout=dropout)
+        self.loss, self.alpha, self.scale = loss, alpha, math.sqrt(width)
+
+    def compared(self, e: torch.Tensor) -> torch.Tensor:
+        """Return the vectors (texts, d) that nodes are compared with."""
+        return super().compared(e * self.scale)
+
+    def learn_all(
+        self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
+    ) -> tuple[None, None, torch.Tensor]:
+        """Return the summed loss of the nodes of this rank; the values of the truth are weights of positive nodes."""
+        scores = F.linear(gather_learning(self.compared(e), self.shard), self.weight, self.bias)
+        return None, None, weighted(self.loss, scores.float(), self.shard.truth(truth), learned, self.alpha).sum()
+
+    def adam_eps(self, batch_size: int) -> float:
+        """Return eps of Adam: its default, for the loss of a text is a sum over all nodes."""
+        return 1e-8
 
 
 class SparseHead(LinearHead):
@@ -318,6 +350,7 @@ class FullHead(Head):
     ):
         super().__init__()
         self.dropout, self.learning_rate, self.width = dropout, learning_rate, width
+        self.scale = math.sqrt(width)
         self.whitening = Whitening(width) if whitens else None
         self.register_buffer("weight", torch.zeros(n_nodes, width))
         self.register_buffer("bias", torch.full((n_nodes,), -math.log(max(n_nodes, 2))))
@@ -332,7 +365,7 @@ class FullHead(Head):
     def compared(self, e: torch.Tensor) -> torch.Tensor:
         """Return whitened vectors, all of one length."""
         e = e if self.whitening is None else self.whitening(e)
-        return F.normalize(e.float(), dim=1) * math.sqrt(self.width)
+        return F.normalize(e.float(), dim=1) * self.scale
 
     def sums(self) -> torch.Tensor:
         """Return zeros (labels, d), float32."""
@@ -342,7 +375,9 @@ class FullHead(Head):
         """Learn at this share of the learning rate."""
         self.rate.fill_(factor * self.learning_rate)
 
-    def learn_all(self, e: torch.Tensor, truth: Truth, *, is_whole: bool) -> tuple[None, None, torch.Tensor]:
+    def learn_all(
+        self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
+    ) -> tuple[None, None, torch.Tensor]:
         """Return the summed loss, whose gradient is that of the texts; a whole batch updates the labels, too.
 
         Of a head that is divided, the loss is that of its labels over the texts of all ranks, whose truth is given.

@@ -1,12 +1,14 @@
-"""The reader of transformers: one pass of the encoder, pooled at the layers that each level names."""
+"""The readers of transformers: one pass of the encoder, pooled at the layers that each level names, or as it is."""
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional as F
 
 from umpteen.config import NeuralConfig
 from umpteen.errors import BadConfig
 from umpteen.neural.encoder import Encoder
+from umpteen.neural.heads import FullHead, Head, WeightedHead
 from umpteen.neural.pooling import Pooling, deeper_and_deeper
 from umpteen.neural.readers import Reader
 
@@ -45,3 +47,39 @@ class Layers(Reader):
         states = self.encoder.states(ids, mask, every=every)
         n_windows = self.encoder.n_windows(ids)
         return [pooling(states, ids, mask, n_windows) for pooling in self.poolings]
+
+
+class Embeddings(Reader):
+    """The embedding of the encoder, of length one, for every level; the encoder learns with each of them.
+
+    This is what XR-Transformer reads: coarse-to-fine training leaves an encoder, and classifiers of its embeddings.
+    """
+
+    reads = "layers"
+
+    def __init__(self, encoder: Encoder, n_levels: int, config: NeuralConfig):
+        super().__init__(encoder, n_levels, config)
+        self.encoder = encoder
+
+    @property
+    def widths(self) -> list[int]:
+        """Length of the embedding."""
+        return [self.encoder.dim] * self.n_levels
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+        """Return the embeddings (texts, d), the same for each level."""
+        return [F.normalize(self.encoder(ids, mask), dim=1)] * self.n_levels
+
+    def head(self, level: int, n_nodes: int) -> Head:
+        """Return the head of a level: many labels are trained in blocks, all other nodes by an optimiser."""
+        training, dropout = self.config.training, self.config.network.dropout_at(level)
+        if level == self.n_levels - 1 and self.config.has_full_head(n_nodes):
+            return FullHead(
+                self.encoder.dim, n_nodes, dropout=dropout, whitens=training.init == "lda",
+                learning_rate=training.full_head_learning_rate,
+            )  # fmt: skip
+        return WeightedHead(self.encoder.dim, n_nodes, dropout=dropout, loss=training.loss, alpha=training.alpha)
+
+    def learners(self, level: int) -> list[torch.nn.Module]:
+        """Return the encoder, which learns at every level."""
+        return [self]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,13 +16,15 @@ from umpteen.data.finite import is_finite
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, ignore, silent
 from umpteen.errors import BadConfig, BadModelFile
-from umpteen.neural import newton
 from umpteen.neural.cascade import Cascade
 from umpteen.neural.distributed import ranks
-from umpteen.neural.encoder import Encoder, explained_memory
-from umpteen.neural.lda_init import Covariance, discriminants
+from umpteen.neural.encoder import Encoder
+from umpteen.neural.initialise import Initialiser, node_shares
+from umpteen.neural.levels import Level
+from umpteen.neural.passes import Batch, evaluating, of_levels, predicting, reported
 from umpteen.neural.readers import States, make_reader
 from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
+from umpteen.neural.training_state import FinishedTraining
 from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
@@ -32,7 +34,6 @@ from umpteen.tree import LabelTree
 
 _SILENT = -1e4  # margin of a label that no text has; half precision holds it
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be stored
-_MEASURED = 20_000  # texts of which the covariance is measured
 _SCALED_AT_ONCE = 65_536  # vectors
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _GATHERED_AT_ONCE = 65_536  # texts whose vectors all ranks have at a time, for first weights
@@ -40,7 +41,19 @@ _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be whi
 _LOWEST_PRIORITY = 0.5  # of a node that was predicted, the best of them have 1
 
 Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
-Batch = tuple[np.ndarray, Iterator[Any]]  # numbers of some texts, and what each level reads of them
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a network is trained on, where its states are kept, and who is told."""
+
+    tokens: Tokens
+    targets: sp.csr_matrix  # (texts, labels)
+    rows: np.ndarray  # numbers of the texts to train on
+    held_out: np.ndarray  # numbers of the others
+    checkpoint: Checkpoint | None = None
+    progress: Progress = silent
+    record: Callback = ignore
 
 
 class Network:
@@ -67,7 +80,7 @@ class Network:
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             reader = make_reader(encoder, tree.n_levels, config)
-            self.module = Cascade(reader, tree, config).eval()
+            self.module = Cascade(reader, tree, config, len(self._levels)).eval()
         if divides:  # before anything takes memory of the device
             self.module.divide()
         self.module.to(encoder.device)
@@ -75,6 +88,7 @@ class Network:
 
     @property
     def _levels(self) -> range:
+        """The levels that have a head."""
         return range(self.tree.n_levels)
 
     @property
@@ -88,36 +102,66 @@ class Network:
         self, tokens: Tokens, targets: sp.csr_matrix, *, checkpoint: Checkpoint | None = None,
         progress: Progress = silent, record: Callback = ignore,
     ) -> list[Report]:  # fmt: skip
-        """Train on texts and their labels (texts, labels); return what each training took, one or one per level."""
-        config, truth = self.config.training, [self.tree.lift(targets, level) for level in self._levels]
-        rows, held_out = self.split(len(tokens))
-        quality = partial(self.quality, tokens.take(held_out), targets[held_out]) if len(held_out) else None
-        reports = []
-        for level in self.turns:
-            if level is not None:
-                self.module.learn_level(level)
-            trainer = Trainer(
-                self.module, self.encoder, tokens, truth, config, self.reader_parameters,
-                epochs=config.epochs_at(level or 0, len(self.turns)),
-                head_eps=self.module.head(0).adam_eps(config.batch_size), seed=self.config.seed,
-                checkpoint=checkpoint, progress=progress, record=record, stage=self._stage(level), rows=rows,
-                quality=quality if level in (None, self._levels[-1]) else None,  # labels are ranked by the last level
-                predicted=self.choose(tokens, level, progress=progress) if level else None,
-            )  # fmt: skip
-            if not trainer.has_state:
-                self.initialise(tokens, truth, level, progress=progress)
-            reports.append(trainer.run())
+        """Train on texts and their labels (texts, labels); return what each turn took."""
+        job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record)
+        reports = [self._train(level, job) for level in self.turns]
         self.module.unite()
-        self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
-        self.load(self.arrays())  # predict with the numbers that are saved
+        self._finish(targets)
         return reports
+
+    def _train(self, level: int | None, job: Job) -> Report:
+        """Train one level, or all of them together."""
+        module = self.module if level is None else Level(self.module, level, scores_all=self.config.is_recursive)
+        trainer = self._trainer(level, module, job)
+        finished = FinishedTraining(job.checkpoint, trainer.state_name, module)
+        if finished.is_there:
+            return Report.of(finished.load(job.record))
+        self._prepare(trainer, level, job)
+        report = trainer.run()
+        finished.save(report, trainer.curve.records)
+        return report
+
+    def _trainer(self, level: int | None, module: torch.nn.Module, job: Job) -> Trainer:
+        config = self.config.training
+        quality = partial(self.quality, level, job) if len(job.held_out) and self._is_measured(level) else None
+        return Trainer(
+            module, self.encoder, job.tokens, self.truth(level, job), config, self.reader_parameters,
+            epochs=config.epochs_at(level or 0, len(self.turns)), seed=self._seed(level),
+            head_eps=self.module.head(level or 0).adam_eps(config.batch_size), checkpoint=job.checkpoint,
+            progress=job.progress, record=job.record, stage=self._stage(level), rows=job.rows, quality=quality,
+        )  # fmt: skip
 
     def split(self, n_texts: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers of the texts to train on, and of those held out."""
         return hold_out(n_texts, self.config.training.validation_fraction, self.config.seed)
 
+    def truth(self, level: int | None, job: Job) -> list[sp.csr_matrix]:
+        """Return the true nodes of the texts, for each level that a turn needs."""
+        levels = self._levels if level is None else range(max(level - 1, 0), level + 1)
+        return [self.tree.lift(job.targets, one) for one in levels]
+
+    def _is_measured(self, level: int | None) -> bool:
+        """Return whether a turn is measured on held-out texts: labels are ranked by the last level."""
+        return level in (None, self._levels[-1])
+
+    def _seed(self, level: int | None) -> int:
+        return self.config.seed
+
     def _stage(self, level: int | None) -> str:
         return "training the network" if level is None else f"training level {level + 1} of {self.tree.n_levels}"
+
+    def _prepare(self, trainer: Trainer, level: int | None, job: Job) -> None:
+        """Predict the nodes above a level whose children it learns, and initialise its classifiers, or all of them."""
+        if level:
+            trainer.predicted = self.choose(job.tokens, level, progress=job.progress)
+        if not trainer.has_state:
+            truth = [self.tree.lift(job.targets, one) for one in self._levels]
+            self.initialise(job.tokens, truth, level, progress=job.progress)
+
+    def _finish(self, targets: sp.csr_matrix) -> None:
+        """Prepare for prediction, with the numbers that are saved."""
+        self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
+        self.load(self.arrays())
 
     # First weights
 
@@ -128,76 +172,26 @@ class Network:
         levels, init = self._levels if level is None else [level], self.config.training.init
         if init == "random":
             return
-        device = self.encoder.device
-        counts = {one: torch.from_numpy(truth[one].getnnz(axis=0).astype(np.float32)).to(device) for one in levels}
-        for one, count in counts.items():
-            self.module.set_prior(one, count / max(len(tokens), 1))
-        if not self.module.reader.reads_vectors:
-            return
+        of_levels = {one: truth[one] for one in levels}
+        for one, R in of_levels.items():
+            self.module.set_prior(one, node_shares(R).to(self.encoder.device))
+        initialiser = Initialiser(self, tokens, progress)
         if self.config.whitens:
-            self._whiten(tokens, levels)
-            self._start_at_means(tokens, truth, counts, progress)
-        elif init == "newton":
-            for one in levels:
-                self._start_at_solution(tokens, truth, one, progress)
+            initialiser.set_discriminants(of_levels)
+        elif init == "newton" and self.reads_vectors:
+            for one, R in of_levels.items():
+                initialiser.solve(one, R, truth[one - 1] if one else None)
 
-    def _whiten(self, tokens: Tokens, levels: Sequence[int]) -> None:
-        """Measure the covariance of the vectors of some texts, which levels whiten them by."""
-        some = np.unique(np.linspace(0, len(tokens) - 1, _MEASURED).astype(np.int64))
-        covariances = {one: Covariance(self.module.reader.widths[one], self.encoder.device) for one in levels}
-        for _, reads in self._read_by_all(tokens.take(some), levels):
-            with self._predicting():
-                for one, e in self._of_levels(reads, levels):
-                    covariances[one].add(e)
-        for one, covariance in covariances.items():
-            self.module.head(one).whitening.fit(covariance)
+    # Reading
 
-    def _start_at_means(
-        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], counts: Mapping[int, torch.Tensor], progress: Progress
-    ) -> None:
-        """Start nodes at linear discriminants: the means of their texts' whitened vectors."""
-        device = self.encoder.device
-        sums = {one: self.module.head(one).sums() for one in counts}
-        batches = self._read_by_all(tokens, list(counts))
-        for rows, reads in _told(batches, "first weights", len(tokens), progress):
-            with self._predicting():
-                for one, e in self._of_levels(reads, list(counts)):
-                    pairs = truth[one][rows].tocoo()
-                    text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (pairs.row, pairs.col))
-                    is_own, places = self.module.head(one).shard.places(node)
-                    sums[one].index_add_(0, places, self.module.head(one).compared(e)[text[is_own]])
-        for one, sum_of in sums.items():
-            head = self.module.head(one)
-            offset = discriminants(sum_of, head.shard.take(counts[one]))
-            head.set_weights(sum_of, head.bias.detach() + offset)
-
-    def _start_at_solution(
-        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int, progress: Progress
-    ) -> None:
-        """Start the nodes of a level at the linear solution on its vectors, over the texts of their parents."""
-        parts, order = [], []
-        for rows, reads in _told(self._read_by_all(tokens, [level]), "first weights", len(tokens), progress):
-            with self._predicting():
-                ((_, e),) = self._of_levels(reads, [level])
-                parts.append(self.module.head(level).compared(e).float())
-            order.append(rows)
-        some = np.concatenate(order)
-        parents = truth[level - 1][some] if level else None
-        W = newton.solve_level(
-            torch.cat(parts).clone(), truth[level][some], parents, self.tree.starts[level],
-            cost=self.config.training.init_cost, progress=progress,
-        )  # fmt: skip
-        head = self.module.head(level)
-        head.set_weights(head.shard.take(W[:-1].T), head.shard.take(W[-1]))
-
-    def _read_by_all(self, tokens: Tokens, levels: Sequence[int]) -> Iterator[Batch]:
+    def read_by_all(self, texts: Texts, levels: Sequence[int]) -> Iterator[Batch]:
         """Yield texts, and what some levels read of them; several ranks read some of the texts each, and have all."""
-        if not ranks().are_many:
-            yield from self._batches(tokens)
+        if isinstance(texts, list) or not ranks().are_many:
+            yield from self.batches(texts)
             return
-        for first in range(0, len(tokens), _GATHERED_AT_ONCE):
-            rows = np.arange(first, min(first + _GATHERED_AT_ONCE, len(tokens)))
-            read = dict(zip(levels, self._read_in_shares(tokens.take(rows), levels), strict=True))
+        for first in range(0, len(texts), _GATHERED_AT_ONCE):
+            rows = np.arange(first, min(first + _GATHERED_AT_ONCE, len(texts)))
+            read = dict(zip(levels, self._read_in_shares(texts.take(rows), levels), strict=True))
             for some in self._pieces(rows, sum(part.shape[1] for part in read.values())):
                 at = some - first
                 reads = (
@@ -217,10 +211,6 @@ class Network:
             return np.concatenate(self._read(tokens.take(own), levels, progress), axis=1)
 
         return np.split(ranks().in_shares(len(tokens), read), np.cumsum(widths)[:-1], axis=1)
-
-    def _of_levels(self, reads: Iterable[Any], levels: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield what some levels read."""
-        return ((one, e) for one, e in zip(range(max(levels) + 1), reads, strict=False) if one in levels)
 
     @property
     def reader_parameters(self) -> list[torch.nn.Parameter]:
@@ -243,8 +233,8 @@ class Network:
         n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
         labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
         beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
-        for rows, reads in self._batches(texts, self._candidates(beams), searches=True):
-            with self._predicting():
+        for rows, reads in self.batches(texts, self._candidates(beams), searches=True):
+            with predicting():
                 found = self.module.topk(reads, k, beams, allowed=flags)
             places, best = (part.cpu().numpy() for part in found)
             labels[rows, : places.shape[1]] = np.where(places >= 0, self.tree.order[places], -1)
@@ -254,7 +244,7 @@ class Network:
     def score_labels(self, texts: Texts, pairs: sp.csr_matrix) -> np.ndarray:
         """Score the stored entries of ``pairs``, in their order."""
         counts, out = np.diff(pairs.indptr), np.empty(pairs.nnz, np.float32)
-        for rows, reads in self._batches(texts, int(counts.max(initial=1))):
+        for rows, reads in self.batches(texts, int(counts.max(initial=1))):
             most = int(counts[rows].max(initial=0))
             if not most:
                 continue
@@ -262,7 +252,7 @@ class Network:
             places = np.where(is_there, pairs.indptr[rows][:, None] + np.arange(most), 0)
             labels = torch.from_numpy(pairs.indices[places].astype(np.int64))
             nodes = [of_level[labels].to(self.encoder.device) for of_level in self._ancestors]
-            with self._predicting():
+            with predicting():
                 found = self.module.score(reads, nodes)
             out[places[is_there]] = found.cpu().numpy()[is_there]
         return out
@@ -278,9 +268,9 @@ class Network:
         widths = self.module.reader.widths
         arrays = allocate({f"level-{level}": (np.float32, (len(tokens), widths[level])) for level in levels})
         out = {level: arrays[f"level-{level}"] for level in levels}
-        for rows, reads in _told(self._batches(tokens), "embeddings", len(tokens), progress):
-            with self._predicting():
-                for level, e in self._of_levels(reads, levels):
+        for rows, reads in reported(self.batches(tokens), "embeddings", len(tokens), progress):
+            with predicting():
+                for level, e in of_levels(reads, levels):
                     out[level][rows] = (e.pooled() if isinstance(e, States) else e).cpu().numpy()
         return list(out.values())
 
@@ -314,20 +304,17 @@ class Network:
             return []
         beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
         right = [TruthTable(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
-        found, batches = np.zeros(self.tree.n_levels), self._batches(tokens, self._candidates(beams), searches=True)
-        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
-            with self._predicting():
+        found, batches = np.zeros(self.tree.n_levels), self.batches(tokens, self._candidates(beams), searches=True)
+        for rows, reads in reported(batches, "shortlists", len(tokens), progress):
+            with predicting():
                 found += self.module.recalled(reads, beams, [level.of(rows) for level in right]).cpu().numpy()
         return [float(count / level.n_entries) for count, level in zip(found, right, strict=True)][1:]
 
-    def quality(self, tokens: Tokens, truth: sp.csr_matrix) -> Metrics:
+    def quality(self, level: int | None, job: Job) -> Metrics:
         """Return the precisions at 1, 3 and 5 on held-out texts, while the network is trained."""
-        was_training = any(part.training for part in self.module.modules())  # perhaps one level of it alone
-        self.module.eval()
-        try:
-            return precisions(self._best_labels(tokens, min(BEST, self.tree.n_labels)), truth)
-        finally:
-            self.module.train(was_training)
+        with evaluating(self.module):
+            found = self._best_labels(job.tokens.take(job.held_out), min(BEST, self.tree.n_labels))
+        return precisions(found, job.targets[job.held_out])
 
     def _best_labels(self, tokens: Tokens, k: int) -> np.ndarray:
         """Return the best labels of each text (texts, k); several ranks divide the texts, or the labels."""
@@ -353,18 +340,18 @@ class Network:
     def _chosen(self, tokens: Tokens, level: int, beams: Sequence[int], progress: Progress) -> np.ndarray:
         """Return the nodes above a level (texts, beam) whose children it will learn, −1 for none."""
         chosen = np.full((len(tokens), beams[-1]), -1, np.int32)
-        batches = self._batches(tokens, self._candidates(list(beams[:-1])), searches=True)
-        for rows, reads in _told(batches, "shortlists", len(tokens), progress):
-            with self._predicting():
+        batches = self.batches(tokens, self._candidates(list(beams[:-1])), searches=True)
+        for rows, reads in reported(batches, "shortlists", len(tokens), progress):
+            with predicting():
                 found = self.module.choose(reads, beams, level).cpu().numpy()
             chosen[rows, : found.shape[1]] = found
         return chosen
 
-    def _batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
+    def batches(self, texts: Texts, candidates: int = 0, *, searches: bool = False) -> Iterator[Batch]:
         """Yield as many texts at a time as fit in memory, and what each level reads of them.
 
         ``candidates`` is how many nodes are scored for a text by themselves, and a search scores the first level, too.
-        Nothing is read before it is asked for, so ask within ``_predicting``.
+        Nothing is read before it is asked for, so ask within ``predicting``.
         """
         if isinstance(texts, list):
             for first in range(0, len(texts[0]), _READ_AT_ONCE):
@@ -391,12 +378,6 @@ class Network:
 
     def _vectors_at(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
         return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
-
-    @contextmanager
-    def _predicting(self) -> Iterator[None]:
-        """Learn nothing."""
-        with torch.inference_mode(), explained_memory():
-            yield
 
     def _pieces(self, rows: np.ndarray, n_floats: int) -> Iterator[np.ndarray]:
         """Cut texts so that so many numbers of each fit in memory."""
@@ -478,15 +459,6 @@ class Network:
                 if not is_finite(array):
                     raise BadModelFile(f"'{name}' of the model's network holds NaN or infinity; save the model again")
                 tensor.copy_(torch.from_numpy(array))
-
-
-def _told(batches: Iterable[Batch], stage: str, n_texts: int, progress: Progress) -> Iterator[Batch]:
-    """Yield batches, and tell after each how far it is."""
-    done = 0
-    for rows, reads in batches:
-        yield rows, reads
-        done += len(rows)
-        progress(stage, done, n_texts)
 
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:

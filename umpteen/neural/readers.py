@@ -175,6 +175,10 @@ def register_reader(name: str, reader: type[Reader]) -> None:
 
 def make_reader(encoder: Encoder, n_levels: int, config: NeuralConfig) -> Reader | PerLevel:
     """Return the reader that the settings name, or one for each level."""
+    if config.is_recursive:
+        from umpteen.neural.layers import Embeddings
+
+        return Embeddings(encoder, n_levels, config)
     cls = reader_class(config.network.reader)
     if config.training.order != "own-reader":
         return cls(encoder, n_levels, config)

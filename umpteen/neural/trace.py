@@ -10,6 +10,7 @@ import torch
 
 from umpteen.neural.cascade import Cascade, Shortlist
 from umpteen.neural.network import Network, Texts
+from umpteen.neural.passes import predicting
 from umpteen.tree.trace import Kept, Place
 
 
@@ -28,8 +29,8 @@ def trace_label(network: Network, texts: Texts, label: int, k: int) -> list[Trac
     """Follow a label through the levels for one text, of which the search returns k labels."""
     nodes = [int(of_level[label]) for of_level in network._ancestors]
     beams = _beams(network, k)
-    ((_, reads),) = network._batches(texts, network._candidates(beams), searches=True)
-    with network._predicting():
+    ((_, reads),) = network.batches(texts, network._candidates(beams), searches=True)
+    with predicting():
         levels = list(reads)
         places = _places(network.module, levels, nodes, [*beams, k])
         margins = [network.module.head(level).some(e, _one(nodes[level], e)).float() for level, e in enumerate(levels)]
@@ -39,8 +40,8 @@ def trace_label(network: Network, texts: Texts, label: int, k: int) -> list[Trac
 def trace_beam(network: Network, texts: Texts, k: int) -> list[Kept]:
     """Return what the search for k labels of one text keeps at each level."""
     beams = _beams(network, k)
-    ((_, reads),) = network._batches(texts, network._candidates(beams), searches=True)
-    with network._predicting():
+    ((_, reads),) = network.batches(texts, network._candidates(beams), searches=True)
+    with predicting():
         found = _levels(network.module, list(reads), beams)
         return [Kept.best(*level, width) for level, width in zip(found, [*beams, k], strict=True)]
 

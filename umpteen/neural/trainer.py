@@ -59,11 +59,17 @@ class Trainable(Protocol):
 
 
 class Report(NamedTuple):
-    """What a training took."""
+    """What a training took: of one level, or of all of them together."""
 
+    nodes: int  # of the finest level that was trained
     steps: int
     tokens: int
     seconds: float
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Report:
+        """Undo ``np.array(report)``."""
+        return cls(*(int(count) for count in numbers[:3]), float(numbers[3]))
 
 
 @dataclass
@@ -113,7 +119,6 @@ class Trainer:
     rows: np.ndarray | None = None
     quality: Callable[[], Metrics] | None = None
     record: Callback = ignore
-    report: Report = field(default=Report(0, 0, 0.0))
     curve: Curve = field(default_factory=Curve)
 
     @property
@@ -132,8 +137,9 @@ class Trainer:
         rows = np.arange(len(self.tokens)) if self.rows is None else self.rows
         per_epoch = math.ceil(len(rows) / config.batch_size)
         n_steps = math.ceil(self.epochs * per_epoch)
+        n_nodes = self.truth[-1].shape[1]
         if not n_steps:
-            return self.report
+            return Report(n_nodes, 0, 0, 0.0)
         n_short = math.floor(config.length_warmup * n_steps) if self._has_long_texts else 0
         average = _Average(self.module, math.ceil(config.swa_start * n_steps))
         self.curve = Curve(self.stage, per_epoch, self.record)
@@ -154,8 +160,7 @@ class Trainer:
                 curve=self.curve,
             )  # fmt: skip
         stop.finish(steps, has_changed=average.apply())
-        self.report = Report(steps, backward.n_tokens, state.seconds)
-        return self.report
+        return Report(n_nodes, steps, backward.n_tokens, state.seconds)
 
     @property
     def _has_long_texts(self) -> bool:

@@ -6,15 +6,16 @@ It is the same for any number of ranks: what is divided among them is stored who
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from umpteen.engine import Callback, Record
 from umpteen.neural.distributed import ranks
 from umpteen.neural.sharding import WHOLE, Shard, Shards, divided, made_whole
-from umpteen.store import Checkpoint
+from umpteen.store import Checkpoint, format_records, parse_records
 
 State = dict[str, torch.Tensor]
 
@@ -117,6 +118,49 @@ class TrainingState:
         torch.set_rng_state(random)
         if random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(random_cuda, self.device)
+
+
+class FinishedTraining:
+    """What a finished training leaves in the checkpoint in place of its state: weights, what it took, and records.
+
+    Parameters
+    ----------
+    checkpoint
+        Where it is kept; None keeps nothing.
+    state_name
+        The name of the training's state there.
+    module
+        What was trained.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, state_name: str, module: torch.nn.Module):
+        self.checkpoint, self.state_name, self.module = checkpoint, state_name, module
+        self.name, self.shards = f"finished-{state_name}", Shards(module)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the training has finished before."""
+        return self.checkpoint is not None and self.checkpoint.has(self.name)
+
+    def save(self, report: Sequence[float], records: Sequence[Record]) -> None:
+        """Keep the weights and forget the state."""
+        if self.checkpoint is None:
+            return
+        arrays = {f"net.{name}": _plain(tensor) for name, tensor in self.shards.whole(self.module.state_dict()).items()}
+        arrays["report"] = np.array(report, np.float64)
+        arrays["records"] = np.frombuffer(format_records(records), np.uint8)
+        self.checkpoint.save(self.name, arrays)
+        self.checkpoint.drop(self.state_name)
+
+    def load(self, record: Callback) -> np.ndarray:
+        """Take up the weights, report the records again, and return what the training took."""
+        stored = dict(self.checkpoint.load(self.name, mmap=False))
+        report, records = stored.pop("report"), stored.pop("records")
+        state = {name: torch.from_numpy(array.copy()) for name, array in stored.items()}
+        self.module.load_state_dict(self.shards.own(under(state, "net.")))
+        for one in parse_records(records.tobytes(), self.name):
+            record(one)
+        return report
 
 
 def _of_rank(name: str, rank: int) -> str:

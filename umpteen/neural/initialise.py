@@ -1,0 +1,107 @@
+"""First weights of heads: linear discriminants, or the solution of the linear problem, on the vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from umpteen.engine import Progress, silent
+from umpteen.neural import newton
+from umpteen.neural.lda_init import Covariance, discriminants
+from umpteen.neural.passes import of_levels, predicting, reported
+
+if TYPE_CHECKING:
+    from umpteen.neural.network import Network, Texts
+
+_MEASURED = 20_000  # texts of which the covariance is measured
+
+
+class Initialiser:
+    """Sets the first weights of the heads of a network.
+
+    Parameters
+    ----------
+    network
+        Reads the texts, and has the heads. Several ranks read some of the texts each.
+    texts
+        The texts, or what each level has read of them.
+    """
+
+    def __init__(self, network: Network, texts: Texts, progress: Progress = silent):
+        self.network, self.texts, self.progress = network, texts, progress
+        self.device = network.encoder.device
+
+    @property
+    def n_texts(self) -> int:
+        """The number of texts."""
+        return len(self.texts[0]) if isinstance(self.texts, list) else len(self.texts)
+
+    def set_discriminants(self, truth: Mapping[int, sp.csr_matrix]) -> None:
+        """Whiten the vectors of some levels, and set their nodes to linear discriminants.
+
+        These are the means of the whitened vectors of a node's texts. ``truth`` has the nodes of all texts, by level.
+        The biases must be the log-odds of the nodes already.
+        """
+        heads = {level: self.network.module.head(level) for level in truth}
+        self._whiten(list(truth))
+        sums = {level: head.sums() for level, head in heads.items()}
+        for level, rows, e in self._read(list(truth)):
+            text, node = pairs(truth[level][rows], self.device)
+            is_own, places = heads[level].shard.places(node)
+            sums[level].index_add_(0, places, heads[level].compared(e)[text[is_own]])
+        for level, head in heads.items():
+            counts = torch.from_numpy(truth[level].getnnz(axis=0).astype(np.float32)).to(self.device)
+            offset = discriminants(sums[level], head.shard.take(counts))
+            head.set_weights(sums[level], head.bias.detach() + offset)
+
+    def _whiten(self, levels: list[int]) -> None:
+        """Measure the covariance of the vectors of some texts, by which levels whiten them."""
+        some = np.unique(np.linspace(0, self.n_texts - 1, _MEASURED).astype(np.int64))
+        texts = [read[some] for read in self.texts] if isinstance(self.texts, list) else self.texts.take(some)
+        widths = self.network.module.reader.widths
+        covariances = {level: Covariance(widths[level], self.device) for level in levels}
+        for level, _, e in Initialiser(self.network, texts)._read(levels):
+            covariances[level].add(e)
+        for level, covariance in covariances.items():
+            self.network.module.head(level).whitening.fit(covariance)
+
+    def solve(self, level: int, R: sp.csr_matrix, selected: sp.csr_matrix | None) -> None:
+        """Set the nodes of a level to the linear solution.
+
+        ``R`` are the weights of positive nodes (texts, nodes), ``selected`` the parents (texts, nodes above) whose
+        children a text is trained on; None is all.
+        """
+        head, training, parts, order = self.network.module.head(level), self.network.config.training, [], []
+        for _, rows, e in self._read([level]):
+            parts.append(head.compared(e).float() / head.scale)
+            order.append(rows)
+        some = np.concatenate(order)
+        W = newton.solve_level(
+            torch.cat(parts).clone(), R[some], None if selected is None else selected[some],
+            self.network.tree.starts[level], cost=training.init_cost, alpha=training.alpha, progress=self.progress,
+        )  # fmt: skip
+        head.set_weights(head.shard.take(W[:-1].T) / head.scale, head.shard.take(W[-1]))
+
+    def _read(self, levels: list[int]) -> Iterator[tuple[int, np.ndarray, Any]]:
+        """Yield levels, the numbers of some texts, and what the level reads of them."""
+        batches = self.network.read_by_all(self.texts, levels)
+        for rows, reads in reported(batches, "first weights", self.n_texts, self.progress):
+            with predicting():
+                for level, e in of_levels(reads, levels):
+                    yield level, rows, e
+
+
+def node_shares(R: sp.csr_matrix) -> torch.Tensor:
+    """Return the fraction of the texts that have each node."""
+    return torch.from_numpy(R.getnnz(axis=0).astype(np.float32)) / max(R.shape[0], 1)
+
+
+def pairs(R: sp.csr_matrix, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the texts and the nodes of all stored entries."""
+    found = R.tocoo()
+    text, node = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (found.row, found.col))
+    return text, node
