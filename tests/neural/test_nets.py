@@ -531,6 +531,25 @@ def test_networks_start_at_the_linear_solution(recipe: str, encoder_folder: Path
     assert found["newton"] > max(40.0, 2 * found["random"])
 
 
+@pytest.mark.parametrize("order", ["joint", "own-reader"])
+def test_texts_that_are_held_out_have_no_say_in_first_weights(
+    order: str, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("umpteen.neural.trainer._FEWEST_TO_SPLIT", 20)
+    seen, initialise = [], Network.initialise
+
+    def watched(network: Network, tokens: Any, truth: Any, *rest: Any, **more: Any) -> None:
+        seen.append({len(tokens), *(R.shape[0] for R in truth)})
+        initialise(network, tokens, truth, *rest, **more)
+
+    monkeypatch.setattr(Network, "initialise", watched)
+    texts, lists, _ = make_corpus(100)
+    settings = {"training.order": order, "training.epochs": 0.0, "network.levels": 4, "training.init": "lda"}
+    settings |= {"training.validation_fraction": 0.2, "network.pooling": "mean"}
+    create("cascadexml", tiny(encoder_folder) | settings | {"calibration.rows": 0}).fit(texts, lists)
+    assert seen == [{80}] * (1 if order == "joint" else 2)
+
+
 class FirstToken(Reader):
     """A toy network: the embedding of the first word, and nothing else."""
 

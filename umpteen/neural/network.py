@@ -155,8 +155,11 @@ class Network:
         if level:
             trainer.predicted = self.choose(job.tokens, level, progress=job.progress)
         if not trainer.has_state:
-            truth = [self.tree.lift(job.targets, one) for one in self._levels]
-            self.initialise(job.tokens, truth, level, progress=job.progress)
+            tokens, targets = job.tokens, job.targets
+            if len(job.held_out):  # they are unknown to the first weights, too
+                tokens, targets = tokens.take(job.rows), targets[job.rows]
+            truth = [self.tree.lift(targets, one) for one in self._levels]
+            self.initialise(tokens, truth, level, progress=job.progress)
 
     def _finish(self, targets: sp.csr_matrix) -> None:
         """Prepare for prediction, with the numbers that are saved."""
