@@ -135,7 +135,7 @@ def draw(found: Mapping[str, Rows], path: Path) -> None:
     }
     style = {"svg.hashsalt": "umpteen", "svg.fonttype": "none", "font.size": 10}
     with plt.rc_context(style):
-        canvas, axes = plt.subplots(1, len(found), figsize=(5.6 * len(found), 4.2), layout="constrained", squeeze=False)
+        canvas, axes = plt.subplots(1, len(found), figsize=(6.2 * len(found), 5.4), layout="constrained", squeeze=False)
         panels = list(zip(axes[0], found.items(), strict=True))
         for axis, (data, rows) in panels:
             plot.scatter(axis, data, rows)

@@ -26,7 +26,13 @@ _SHORT = {
 }
 _SHADES = ("#c2410c", "#f59e0b", "#fcd34d")
 # where a name may stand beside its point, in order of preference: offset in points, alignment
-_PLACES = (((-4, 8), "left"), ((4, 8), "right"), ((-4, -15), "left"), ((4, -15), "right"), ((-9, 0), "right"))
+_PLACES = (
+    ((-4, 8), "left"), ((4, 8), "right"), ((-4, -15), "left"), ((4, -15), "right"), ((-9, 0), "right"),
+    ((9, 0), "left"), ((-4, 20), "left"), ((4, 20), "right"), ((-4, -27), "left"), ((4, -27), "right"),
+    ((-4, 32), "left"), ((4, 32), "right"), ((-4, -39), "left"), ((4, -39), "right"),
+)  # fmt: skip
+_MARKER = 5  # pixels around the centre of a point that its marker covers
+
 
 
 def ratios(rows: Mapping[str, Row]) -> dict[str, float | None]:
@@ -91,7 +97,7 @@ def scatter(axis: Any, title: str, rows: Mapping[str, Row]) -> None:
     times, levels = zip(*points.values(), strict=True)
     bottom, above = min(levels), max(levels)
     margin = max(0.12 * (above - bottom), 0.15)
-    axis.set_xlim(min(times) / 1.8, max(times) * 1.8)
+    axis.set_xlim(min(times) / 1.8, max(times) * 2.2)
     axis.set_ylim(bottom - 1.2 * margin, above + 2.0 * margin)
     for name, point in points.items():
         color = _OURS if name.startswith("umpteen") else _THEIRS
@@ -100,7 +106,7 @@ def scatter(axis: Any, title: str, rows: Mapping[str, Row]) -> None:
 
 
 def label(axis: Any, rows: Mapping[str, Row]) -> None:
-    """Write each point's name where it covers no other name and stays inside, else above the point."""
+    """Write each point's name inside the panel, where it covers the fewest points and names."""
     points = _points(rows)
     renderer, frame = axis.figure.canvas.get_renderer(), axis.get_window_extent()
     taken = [axis.transData.transform(point) for point in points.values()]
@@ -116,14 +122,21 @@ def label(axis: Any, rows: Mapping[str, Row]) -> None:
             color=_OURS if is_ours else _INK,
             fontweight="bold" if is_ours else "normal",
         )
-        for offset, across in (*_PLACES, _PLACES[0]):
-            text.set(position=offset, ha=across, va="center" if offset[1] == 0 else "baseline")
-            box = text.get_window_extent(renderer)
+        costs = []
+        for place in _PLACES:
+            box = _box_at(text, place, renderer)
             is_inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
-            is_free = not any(box.overlaps(b) for b in boxes) and not any(box.contains(*p) for p in taken)
-            if is_inside and is_free:
-                break
+            covered = [point for point in taken if box.padded(_MARKER).contains(*point)]
+            costs.append(100 * (not is_inside) + sum(box.overlaps(other) for other in boxes) + len(covered))
+        box = _box_at(text, _PLACES[costs.index(min(costs))], renderer)
         boxes.append(box)
+
+
+def _box_at(text: Any, place: tuple[tuple[int, int], str], renderer: Any) -> Any:
+    """Put a name beside its point; return the box that it covers."""
+    offset, across = place
+    text.set(position=offset, ha=across, va="center" if offset[1] == 0 else "baseline")
+    return text.get_window_extent(renderer)
 
 
 def ran_beside_others(row: Row) -> bool:
