@@ -184,5 +184,5 @@ def _device(config: NeuralConfig) -> str:
 
 def _count_rankers(config: ModelConfig) -> int:
     """Return how many rankers are trained: two if one of them is needed to fit ``fusion``."""
-    is_fused = isinstance(config, NeuralConfig) and config.is_recursive and config.head_weight is None
+    is_fused = isinstance(config, NeuralConfig) and config.head_weight is None
     return 2 if is_fused and config.training.validation_fraction and not config.fusion else 1
