@@ -21,7 +21,7 @@ N_LABELS = N_TOPICS * PER_TOPIC
 
 # Networks that learn labels in ways of their own: without an optimiser, by the rows a batch touches, and with one.
 KINDS = {
-    "full": {"network.head": "full", "training.head_learning_rate": 2.0},
+    "full": {"network.head": "full", "training.full_head_learning_rate": 2.0},
     "tables": {
         "network.levels": (3,),
         "network.sparse_update_from": 1,

@@ -150,6 +150,18 @@ def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: An
     torch.testing.assert_close(found, expected)
 
 
+def test_a_level_learns_below_true_nodes_alone_if_none_were_predicted() -> None:
+    tree = tree_of((3, 8), 25, seed=4)
+    net, n = cascade(tree, beam=(4,)), N_TEXTS
+    labels = np.random.default_rng(0).integers(0, 25, 2 * n)
+    Y = sp.csr_matrix((np.ones(2 * n, np.float32), (np.repeat(np.arange(n), 2), labels)), shape=(n, 25))
+    above, right = (tree.lift(Y, level).toarray() > 0 for level in (1, 2))
+    found = Level(net, 2, scores_all=False).loss(IDS, None, [sparse(above), sparse(right)])
+    scores, known = margins(net)[2], torch.from_numpy(above[:, tree.parents[2]])
+    each = F.binary_cross_entropy_with_logits(scores, torch.from_numpy(right).float(), reduction="none")
+    torch.testing.assert_close(found, each[known].sum() / n)
+
+
 def predicted(chosen: torch.Tensor | None, tree: LabelTree, level: int) -> Truth | None:
     """Return the nodes that were chosen above a level with their priority, as ``Network.choose`` does."""
     if chosen is None:
@@ -463,6 +475,7 @@ def test_levels_must_at_least_double(levels: tuple[int, ...]) -> None:
 
 
 OTHER_VALUES = {
+    "training.head_learning_rate": 0.5,
     "trees": 2, "ensemble": "rank-average", "linear": {"cost": 5.0}, "embedding_weight": 3.0, "features": "encoder",
     "fusion": (1.0, 2.0, 3.0), "training.full_head_learning_rate": 9.0,
     "head_weight": 0.5, "normalize": False, "search.beam": 1, "search.upper_beam": 3.0, "search.beams": (1,),

@@ -301,7 +301,9 @@ class TrainingConfig(Checked):
         1e-4, "learning rate of the reader: encoder, LSTM, convolutions, bottleneck; none: by the width of the encoder "
         "and batch_size", low=0.0,
     )  # fmt: skip
-    head_learning_rate: float = option(1e-3, "learning rate of the classifiers that have an optimiser", low=0.0)
+    head_learning_rate: float = option(
+        1e-3, "learning rate of the classifiers that have an optimiser", low=0.0, when=_TREE
+    )
     full_head_learning_rate: float = option(
         3.0, "learning rate of the classifiers without an optimiser; with 1, a step changes the score of a text by its "
         "residual", low=0.0, when=_FULL,
@@ -350,8 +352,8 @@ class TrainingConfig(Checked):
         "auto",
         "initialisation of the classifiers: solution of the linear problem on the current vectors (newton), linear "
         "discriminants of whitened vectors (lda, with network.reader layers), log-odds of each node as bias (prior), "
-        f"or random. auto: lda for labels with fewer than {FEW_TEXTS} texts on average, else prior, and newton with "
-        "a hinge loss. With coarse-to-fine, lda is for the labels, not for clusters of them",
+        f"or random. auto: lda for labels with fewer than {FEW_TEXTS} texts on average, if it can be used, else prior, "
+        "and newton with a hinge loss. With coarse-to-fine, lda is for the labels, not for clusters of them",
         choices=("auto", "newton", "lda", "prior", "random"),
         when=_VECTORS,
     )
@@ -515,7 +517,8 @@ class NeuralConfig(ModelConfig):
         """
         if self.training.init != "auto":
             return self
-        init = "lda" if texts_per_label < FEW_TEXTS else self._usual_init
+        can_whiten = self.network.reader == "layers"
+        init = "lda" if texts_per_label < FEW_TEXTS and can_whiten else self._usual_init
         return replace(self, training=replace(self.training, init=init))
 
     def init_at(self, level: int, n_levels: int) -> str:

@@ -77,14 +77,16 @@ class Cascade(torch.nn.Module):
         total, shortlist = torch.zeros((), device=ids.device), None
         for level, e in enumerate(self.reader(ids, mask)):
             if shortlist is None:
-                scores, right, lost = self.head(0).learn_all(e, truth[0], is_whole=is_whole)
-                shortlist = None if scores is None else self._every(0, len(ids), ids.device)
+                scores, lost = self.head(0).learn_all(e, truth[0], is_whole=is_whole)
             else:
                 right = truth[level].contains(shortlist.nodes)
                 scores, lost = self.head(level).learn(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)
             total = total + lost / len(ids)
-            if level + 1 < self.tree.n_levels:
-                shortlist = self._next(level, shortlist, scores.detach(), right)
+            if level + 1 == self.tree.n_levels:
+                break
+            if shortlist is None:  # the first level has few nodes where there are others
+                shortlist, right = self._every(0, len(ids), ids.device), truth[0].dense() > 0
+            shortlist = self._next(level, shortlist, scores.detach(), right)
         return total
 
     def divide(self) -> None:
@@ -237,7 +239,7 @@ def loss_without_texts(head: Head, width: int, truth: Truth, *, is_whole: bool) 
     if not head.shard.is_cut:
         return torch.zeros((), device=device)
     e = torch.zeros((0, width), device=device, requires_grad=True)
-    return head.learn_all(e, truth, is_whole=is_whole)[2]
+    return head.learn_all(e, truth, is_whole=is_whole)[1]
 
 
 def child_table(starts: np.ndarray) -> np.ndarray:

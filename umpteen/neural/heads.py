@@ -100,13 +100,13 @@ class Head(torch.nn.Module):
 
     def learn_all(
         self, e: Any, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-        """Return the scores of all nodes, which of them are true (None if nobody may ask), and the summed loss.
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the scores of all nodes (None if nobody may ask), and the summed loss.
 
         ``learned`` (texts, nodes) says which nodes a text is trained on; only a ``WeightedHead`` heeds it.
         """
-        scores, right = self.all(e).float(), truth.dense() > 0
-        return scores, right, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")
+        scores = self.all(e).float()
+        return scores, F.softplus(scores).sum() - truth.sum_of(scores)
 
     def learn(
         self, e: Any, nodes: torch.Tensor, right: torch.Tensor, exists: torch.Tensor, *, is_whole: bool
@@ -228,8 +228,8 @@ class LinearHead(Head):
 
     def learn_all(
         self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
-        """Return scores, truth and loss; if the head is divided, the loss of its nodes over the texts of all ranks.
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return scores and loss; if the head is divided, the loss of its nodes over the texts of all ranks.
 
         Then the truth is that of the texts of all ranks.
         """
@@ -237,8 +237,7 @@ class LinearHead(Head):
             return super().learn_all(e, truth, is_whole=is_whole)
         every = gather_learning(self.compared(e), self.shard)
         scores = F.linear(every, self.weight, self.bias).float()
-        right = self.shard.truth(truth) > 0
-        return None, None, F.binary_cross_entropy_with_logits(scores, right.float(), reduction="sum")
+        return None, F.softplus(scores).sum() - truth.sum_of(scores, self.shard.first)
 
     def some(self, e: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
         """Score some nodes of each text: ``nodes`` and the result are (texts, candidates)."""
@@ -268,10 +267,10 @@ class WeightedHead(LinearHead):
 
     def learn_all(
         self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
-    ) -> tuple[None, None, torch.Tensor]:
+    ) -> tuple[None, torch.Tensor]:
         """Return the summed loss of the nodes of this rank; the values of the truth are weights of positive nodes."""
         scores = F.linear(gather_learning(self.compared(e), self.shard), self.weight, self.bias)
-        return None, None, weighted(self.loss, scores.float(), self.shard.truth(truth), learned, self.alpha).sum()
+        return None, weighted(self.loss, scores.float(), self.shard.truth(truth), learned, self.alpha).sum()
 
     def adam_eps(self, batch_size: int) -> float:
         """Return eps of Adam: its default, for the loss of a text is a sum over all nodes."""
@@ -377,7 +376,7 @@ class FullHead(Head):
 
     def learn_all(
         self, e: torch.Tensor, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
-    ) -> tuple[None, None, torch.Tensor]:
+    ) -> tuple[None, torch.Tensor]:
         """Return the summed loss, whose gradient is that of the texts; a whole batch updates the labels, too.
 
         Of a head that is divided, the loss is that of its labels over the texts of all ranks, whose truth is given.
@@ -387,7 +386,7 @@ class FullHead(Head):
         loss, gradient = self._learned(every, truth, updates=is_whole)
         if not is_whole:
             self.waiting.append((every.detach(), truth))
-        return None, None, with_gradient(e, loss, ranks().scatter_batch(gradient) if self.shard.is_cut else gradient)
+        return None, with_gradient(e, loss, ranks().scatter_batch(gradient) if self.shard.is_cut else gradient)
 
     @torch.no_grad()
     def step(self) -> None:

@@ -64,7 +64,7 @@ class Level(torch.nn.Module):
             e = cascade.reader.of_level(self.number, ids, mask)
         if self.scores_all:
             learned = None if predicted is None else predicted.dense()[:, self.parents]
-            return self.head.learn_all(e, truth[-1], is_whole=is_whole, learned=learned)[2] / len(ids)
+            return self.head.learn_all(e, truth[-1], is_whole=is_whole, learned=learned)[1] / len(ids)
         above = self.number - 1
         parents = _parents(truth[-2], predicted)
         shortlist = cascade.below(above, parents, parents.path, cascade.config.network.beam_at(above))
@@ -82,8 +82,10 @@ class Level(torch.nn.Module):
             part.step()
 
 
-def _parents(true: Truth, predicted: Truth) -> Shortlist:
-    """Return the nodes whose children may be scored: true ones first, then the predicted ones."""
+def _parents(true: Truth, predicted: Truth | None) -> Shortlist:
+    """Return the nodes whose children may be scored: true ones first, then the predicted ones, if there are any."""
+    if predicted is None:
+        predicted = Truth(true.nodes[:, :0], true.values[:, :0], true.n_nodes)
     nodes = torch.cat([true.nodes, predicted.nodes], dim=1)
     is_new = ~true.contains(predicted.nodes) & (predicted.nodes < predicted.n_nodes)
     priority = torch.cat([(true.nodes < true.n_nodes) * _OF_TRUTH, is_new * predicted.values], dim=1)

@@ -152,7 +152,7 @@ class Network:
 
     def _prepare(self, trainer: Trainer, level: int | None, job: Job) -> None:
         """Predict the nodes above a level whose children it learns, and initialise its classifiers, or all of them."""
-        if level:
+        if level and self.config.training.negatives != "tfn":
             trainer.predicted = self.choose(job.tokens, level, progress=job.progress)
         if not trainer.has_state:
             tokens, targets = job.tokens, job.targets

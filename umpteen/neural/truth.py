@@ -29,6 +29,12 @@ class Truth(NamedTuple):
         out = torch.zeros(len(self.nodes), width + 1, device=self.nodes.device)
         return out.scatter_(1, place, self.values)[:, :width]
 
+    def sum_of(self, scores: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Return the sum of the scores (texts, some nodes from ``first`` on) of the true nodes among these."""
+        place = self.nodes - first
+        is_there = (place >= 0) & (place < scores.shape[1]) & (self.nodes < self.n_nodes)
+        return (scores.gather(1, torch.where(is_there, place, 0)) * is_there).sum()
+
 
 class TruthTable:
     """The nodes of all texts; ``of`` returns those of a batch, in tensors whose width is the same for every batch."""
