@@ -241,8 +241,8 @@ def test_scores_are_the_probabilities_of_the_logistic_model(make: Any, corpus: A
     model = make(fusion=(1.5, 0.5, -0.25)).fit(corpus[0], corpus[1])
     texts, every = unseen[0][:9], sp.csr_matrix(np.ones((9, 20), np.float32))
     rows = model._rows(texts, 1)
-    by_words = model.heads_[0].score_labels(rows.rows, every).toarray().astype(float)
-    by_encoder = model.neural_.head.score_labels(rows.E, every).reshape(9, 20).astype(float)
+    by_words = model.heads_[0].score_labels(rows.ranked, every).toarray().astype(float)
+    by_encoder = model.neural_.head.score_labels(rows.seen, every).reshape(9, 20).astype(float)
     margin = -np.cbrt(-np.log(by_words))
     odds = np.log(by_encoder / (1 - by_encoder))
     expected = 1 / (1 + np.exp(-(1.5 * margin + 0.5 * odds - 0.25)))
@@ -285,8 +285,8 @@ def test_an_average_with_a_given_weight(make: Any, corpus: Any, unseen: Any) -> 
     model = make(head_weight=0.25).fit(corpus[0], corpus[1])
     texts, every = unseen[0][:4], sp.csr_matrix(np.ones((4, 20), np.float32))
     rows = model._rows(texts, 1)
-    by_words = model.heads_[0].score_labels(rows.rows, every).toarray()
-    by_encoder = model.neural_.head.score_labels(rows.E, every).reshape(4, 20)
+    by_words = model.heads_[0].score_labels(rows.ranked, every).toarray()
+    by_encoder = model.neural_.head.score_labels(rows.seen, every).reshape(4, 20)
     expected = 0.75 * by_words + 0.25 * by_encoder
     np.testing.assert_allclose(model.score_labels(texts, every).toarray(), expected, rtol=1e-5)
 

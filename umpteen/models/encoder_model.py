@@ -18,7 +18,6 @@ from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
-from umpteen.models.fusion import USUAL, Scorer, Weights, frequency
 from umpteen.models.lazy_neural import SavedEncoder
 from umpteen.models.ranker import FINETUNING
 from umpteen.models.time_budget import with_time_budget
@@ -116,19 +115,6 @@ class EncodedModel(Model):
             self.neural_.encoder.run_on(backend)
         self.encoder = self._nested("encoder", "backend", backend)
         self.config_ = update(self.config_, {"encoder.backend": backend})
-
-    @property
-    def _fusion_weights(self) -> Weights:
-        """The logistic model that combines ranker and classifiers."""
-        return self.config_.fusion or USUAL  # type: ignore[attr-defined]
-
-    def _all_scorers(self, *scorers: Scorer) -> tuple[Scorer, ...]:
-        """Return ranker and classifiers, and the frequency of labels if ``fusion`` has a weight for it."""
-        if len(self._fusion_weights) == len(scorers) + 1:
-            return scorers
-        if self.targets_.counts is None:
-            raise BadConfig("fusion has four numbers, but the model has no label counts; use three, or train it again")
-        return (*scorers, frequency(self.targets_.counts))
 
     def _take_up(self, changed: Mapping[str, Any]) -> None:
         super()._take_up(changed)

@@ -20,7 +20,6 @@ from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig
-from umpteen.linear.trace import trace_beam
 from umpteen.models import fusion
 from umpteen.models.base import (
     beam_for_wanted,
@@ -33,19 +32,9 @@ from umpteen.models.base import (
     reach_of_wanted,
     widened,
 )
-from umpteen.models.encoder_model import EncodedModel
-from umpteen.models.ensemble_rules import merge_by_tiers, tiers
-from umpteen.models.explain import (
-    LOG_ODDS,
-    SCORE,
-    FeatureNames,
-    Findings,
-    combine_by_average,
-    combine_by_fusion,
-    explain_network,
-    explain_trees,
-    network_beam,
-)  # fmt: skip
+from umpteen.models.combined import CombinedModel, ReadTexts
+from umpteen.models.explain import explain_network, network_beam
+from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts
 from umpteen.models.lazy_neural import FeatureSource, Neural, SavedNet, encoder_module, load_encoder
 from umpteen.models.ranker import (
@@ -64,12 +53,10 @@ from umpteen.store.tensors import Allocate
 from umpteen.tree import LabelTree, check_given, network_levels
 from umpteen.tree.trace import Kept
 
-_PROPOSED = 100  # labels that network and ranker propose at least
-
 _MOST_CANDIDATES = 250_000  # nodes of a given tree that a text may be compared with at a level
 
 
-class NetModel(EncodedModel):
+class NetModel(CombinedModel):
     """Base of these recipes.
 
     Parameters
@@ -89,6 +76,7 @@ class NetModel(EncodedModel):
     recipe = "net"
     preset: ClassVar[Mapping[str, Any]] = {}
     config_class = NeuralConfig
+    _n_proposed = 100
 
     @property
     def config(self) -> NeuralConfig:
@@ -207,7 +195,7 @@ class NetModel(EncodedModel):
     def _usual_beam(self) -> int:
         return max(self.config_.network.beam)
 
-    def _rows(self, X: Any, threads: int) -> Any:
+    def _rows(self, X: Any, threads: int) -> ReadTexts:
         """Return tokens or features, and the rows of the ranker if there is one."""
         X = self._read(X)
         source, features = self.neural_.encoder, None
@@ -216,11 +204,11 @@ class NetModel(EncodedModel):
         with encoder_module().on_threads(threads):
             tokens = self._tokens(source, X, features)
             if not self.heads_:
-                return _Read(tokens)
+                return ReadTexts(None, tokens, tokens)
             network = self.neural_.net.get()
             read = network.read(tokens)
         rows = Rows.mixed(features, network.scaled(read), self.config_.embedding_weight)
-        return _Read(tokens, rows, read if network.reads_vectors else None)
+        return ReadTexts(rows, read if network.reads_vectors else tokens, tokens)
 
     def _features(self, X: Any, threads: int) -> sp.csr_matrix:
         """Return tf-idf rows of texts, or the rows that were given to a network that reads such."""
@@ -228,35 +216,20 @@ class NetModel(EncodedModel):
             return super()._rows(X, threads).sparse
         return self.tfidf_.transform(X, threads=threads)
 
-    def _ranked(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-        """Rank labels by the network, by the ranker, or by both."""
-        share, n_trees = self.config_.head_weight, len(self.heads_)
-        if n_trees and share == 0:
-            return super()._ranked(rows.ranked, k, beam, wanted, threads)
-        if n_trees and share is None:
-            scorers, weights = self._scorers(rows, beam, wanted, threads), self._fusion_weights
-            with encoder_module().on_threads(threads):
-                return fusion.fuse(scorers, weights, k, len(self.labels_))
-        wanted_tiers = tiers(k, len(self.labels_), first=_PROPOSED)
-        depth = wanted_tiers[-1].depth if n_trees else k
-        with encoder_module().on_threads(threads):
-            own = self._of_network(rows, depth, beam, wanted)
-        if not n_trees:
-            return own
-        tops = [*self._proposals(rows.ranked, depth, beam, wanted, threads), own]
-        return merge_by_tiers(tops, "average", wanted_tiers, [(1.0 - share) / n_trees] * n_trees + [share])
+    def _classifiers(
+        self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int
+    ) -> fusion.Scorer:  # fmt: skip
+        network, on_threads = self.neural_.net.get(), encoder_module().on_threads(threads)
 
-    def _scorers(
-        self, rows: Any, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> tuple[fusion.Scorer, ...]:
-        """Return what ``fusion`` combines, for some texts."""
-        network = self.neural_.net.get()
-        net = fusion.Scorer(
-            lambda k: self._of_network(rows, k, beam, wanted),
-            lambda pairs: network.score_labels(rows.seen, pairs),
-            "sigmoid",
-        )
-        return self._all_scorers(ranker_scorer(self.heads_, rows.ranked, self.config_, threads, beam, wanted), net)
+        @on_threads
+        def topk(k: int) -> TopK:
+            return self._of_network(rows, k, beam, wanted)
+
+        @on_threads
+        def score(pairs: sp.csr_matrix) -> np.ndarray:
+            return network.score_labels(rows.seen, pairs)
+
+        return fusion.Scorer(topk, score, "sigmoid")
 
     def _of_network(self, rows: Any, k: int, beam: int | None, wanted: np.ndarray | None) -> TopK:
         """Return the best labels by the network alone."""
@@ -269,67 +242,17 @@ class NetModel(EncodedModel):
         reach = network.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
         return padded(widened(search, min(k, len(self.labels_)), reach), k)
 
-    def _scored(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        share = self.config_.head_weight
-        if rows.ranked is not None and share == 0:
-            return super()._scored(rows.ranked, wanted, threads)
-        if rows.ranked is not None and share is None:
-            scorers, weights = self._scorers(rows, None, None, threads), self._fusion_weights
-            with encoder_module().on_threads(threads):
-                found = fusion.probabilities(scorers, wanted, weights)
-            return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
+    def _path(self, rows: ReadTexts, label: int, depth: int, threads: int) -> Path:
         with encoder_module().on_threads(threads):
-            own = self.neural_.net.get().score_labels(rows.seen, wanted)
-        if rows.ranked is None:
-            return sp.csr_matrix((own, wanted.indices, wanted.indptr), shape=wanted.shape)
-        scores = super()._scored(rows.ranked, wanted, threads)
-        scores.data = np.float32(1 - share) * scores.data + np.float32(share) * own
-        return scores
-
-    @property
-    def _is_fused(self) -> bool:
-        """Whether a logistic model combines ranker and network."""
-        return bool(self.heads_) and self.config_.head_weight is None
-
-    @property
-    def _word_scale(self) -> str:
-        return LOG_ODDS if self._is_fused or not self.heads_ else SCORE
-
-    def _findings(self, rows: Any, label: int, k: int, threads: int) -> Findings:
-        config, n_labels = self.config_, len(self.labels_)
-        depth = self._searched_depth(k)
-        with encoder_module().on_threads(threads):
-            path = explain_network(self.neural_.net.get(), rows.seen, label, depth)
-            if not self.heads_:
-                return Findings([path], [(path.part, 1.0, path.steps[-1].score)])
-            names = FeatureNames(self.tfidf_, rows.ranked.n_sparse)
-            ranker = explain_trees(self.heads_, rows.ranked, label, depth, names)
-            if not self._is_fused:
-                return combine_by_average(ranker, path, config.head_weight)
-            scorers = self._scorers(rows, None, None, threads)
-            return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
+            return explain_network(self.neural_.net.get(), rows.seen, label, depth)
 
     def _label_trees(self) -> list[LabelTree]:
         return [*super()._label_trees(), self.neural_.net.tree]
 
-    def _kept_nodes(self, rows: Any, k: int, threads: int) -> list[list[Kept]]:
-        depth = self._searched_depth(k)
+    def _kept_nodes(self, rows: ReadTexts, k: int, threads: int) -> list[list[Kept]]:
         with encoder_module().on_threads(threads):
-            of_network = network_beam(self.neural_.net.get(), rows.seen, depth)
-        return [*(trace_beam(head, rows.ranked, depth) for head in self.heads_), of_network]
-
-    def _searched_depth(self, k: int) -> int:
-        """Return how many labels ranker and network propose if k are wanted."""
-        return tiers(k, len(self.labels_), first=_PROPOSED)[-1].depth if self.heads_ else k
-
-    def _measured(self, rows: Any, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
-        if not self.heads_:
-            return fusion.to_margins(self._scored(rows, wanted, threads).data, "sigmoid")
-        if not self._is_fused:
-            return super()._measured(rows, wanted, threads)
-        with encoder_module().on_threads(threads):
-            scorers = self._scorers(rows, None, None, threads)
-            return fusion.log_odds(scorers, wanted, self._fusion_weights)
+            of_network = network_beam(self.neural_.net.get(), rows.seen, self._searched_depth(k))
+        return [*super()._kept_nodes(rows, k, threads), of_network]
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return what the network's last level reads of each text (texts, d), each of length one."""
@@ -377,17 +300,6 @@ class NetModel(EncodedModel):
             "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
             "bytes": facts["bytes"] + sum(array.nbytes for array in net.arrays.values()),
         }
-
-
-class _Read:
-    """Texts as the network reads them, as the ranker does, and what the network's levels have read already."""
-
-    def __init__(self, tokens: Tokens, ranked: Rows | None = None, read: list[np.ndarray] | None = None):
-        self.tokens, self.ranked = tokens, ranked
-        self.seen = tokens if read is None else read
-
-    def __len__(self) -> int:
-        return len(self.tokens)
 
 
 def _check_groups(tree: LabelTree, config: NetworkConfig) -> None:

@@ -24,33 +24,20 @@ from umpteen.engine import Callback, History, Progress, ignore, n_threads, silen
 from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
-from umpteen.linear.trace import trace_beam
 from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.background import Background
 from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
-from umpteen.models.encoder_model import EncodedModel
-from umpteen.models.ensemble_rules import merge_by_tiers, tiers
-from umpteen.models.explain import (
-    LOG_ODDS,
-    MARGINS,
-    SCORE,
-    FeatureNames,
-    Findings,
-    combine_by_average,
-    combine_by_fusion,
-    explain_head,
-    explain_trees,
-)  # fmt: skip
+from umpteen.models.combined import CombinedModel, ReadTexts
+from umpteen.models.explain import explain_head
+from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts, head_post
 from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
 from umpteen.models.ranker import Training, allocator, clustered, kept_tree, with_init
 from umpteen.models.time_budget import with_time_budget
-from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, check_given, pifa, resolutions
-from umpteen.tree.trace import Kept
 
 if TYPE_CHECKING:
     from umpteen.neural.resolutions import Finetuning
@@ -59,18 +46,7 @@ if TYPE_CHECKING:
 _SPARED = 4  # one of so many threads is left to the encoder while the ranker is trained in the background
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """Texts as the ranker sees them, and their embeddings, if the model has an encoder."""
-
-    rows: Rows
-    E: np.ndarray | None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-class XRTransformer(EncodedModel):
+class XRTransformer(CombinedModel):
     """A transformer fine-tuned level by level, combined with XR-Linear.
 
     Parameters
@@ -169,86 +145,23 @@ class XRTransformer(EncodedModel):
 
     # Prediction
 
-    def _rows(self, X: Any, threads: int) -> _Texts:
+    def _rows(self, X: Any, threads: int) -> ReadTexts:
         X = self._read(X)
         E = None if self.neural_ is None else self.embed(X, threads=threads)
         words = None if self.tfidf_ is None else self.tfidf_.transform(X, threads=threads)
-        return _Texts(_ranker_rows(words, E, self.config_), E)
-
-    def _ranked(self, rows: _Texts, k: int, beam: int | None, wanted: np.ndarray | None, threads: int) -> TopK:
-        """Rank labels by ranker and classifiers together."""
-        config = self.config_
-        if not self._has_classifiers:
-            return super()._ranked(rows.rows, k, beam, wanted, threads)
-        if config.head_weight is None:
-            scorers = self._scorers(rows, beam, wanted, threads)
-            return fusion.fuse(scorers, self._fusion_weights, k, len(self.labels_))
-        share, n_trees = config.head_weight, len(self.heads_)
-        wanted_tiers = tiers(k, len(self.labels_))
-        depth = wanted_tiers[-1].depth
-        tops = self._proposals(rows.rows, depth, beam, wanted, threads)
-        tops.append(self.neural_.head.topk(rows.E, depth, wanted))
-        rule = config.ensemble if n_trees > 1 else "average"
-        weights = None if rule == "round-robin" else [(1.0 - share) / n_trees] * n_trees + [share]
-        return merge_by_tiers(tops, rule, wanted_tiers, weights)
-
-    def _scorers(
-        self, rows: _Texts, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> tuple[fusion.Scorer, ...]:
-        """Return what ``fusion`` combines, for some texts."""
-        ranker = ranker_scorer(self.heads_, rows.rows, self.config_, threads, beam, wanted)
-        return self._all_scorers(ranker, _head_scorer(self.neural_.head, rows.E, wanted))
-
-    def _scored(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-        if not self._has_classifiers:
-            return super()._scored(rows.rows, wanted, threads)
-        config = self.config_
-        if config.head_weight is None:
-            scorers = self._scorers(rows, None, None, threads)
-            found = fusion.probabilities(scorers, wanted, self._fusion_weights)
-            return sp.csr_matrix((found, wanted.indices, wanted.indptr), shape=wanted.shape)
-        scores = super()._scored(rows.rows, wanted, threads)
-        share = np.float32(config.head_weight)
-        scores.data = (1 - share) * scores.data + share * self.neural_.head.score_labels(rows.E, scores)
-        return scores
-
-    @property
-    def _is_fused(self) -> bool:
-        """Whether a logistic model combines ranker and classifiers."""
-        return self._has_classifiers and self.config_.head_weight is None
+        return ReadTexts(_ranker_rows(words, E, self.config_), E)
 
     @property
     def _has_classifiers(self) -> bool:
-        """Whether classifiers of the encoder score labels beside the ranker."""
         return self.neural_ is not None and self.neural_.head is not None
 
-    @property
-    def _word_scale(self) -> str:
-        if self.neural_ is None:
-            return MARGINS
-        return LOG_ODDS if self._is_fused else SCORE
+    def _classifiers(
+        self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int
+    ) -> fusion.Scorer:  # fmt: skip
+        return _head_scorer(self.neural_.head, rows.seen, wanted)
 
-    def _findings(self, rows: _Texts, label: int, k: int, threads: int) -> Findings:
-        config, neural, n_labels = self.config_, self.neural_, len(self.labels_)
-        names = FeatureNames(self.tfidf_, 0 if config.features == "encoder" else rows.rows.n_sparse)
-        if not self._has_classifiers:
-            return explain_trees(self.heads_, rows.rows, label, self._depth(k), names)
-        depth = tiers(k, n_labels)[-1].depth
-        ranker = explain_trees(self.heads_, rows.rows, label, depth, names)
-        path = explain_head(neural.head, rows.E, label, depth)
-        if not self._is_fused:
-            return combine_by_average(ranker, path, config.head_weight)
-        scorers = self._scorers(rows, None, None, threads)
-        return combine_by_fusion(ranker, path, scorers, label, n_labels, self._fusion_weights)
-
-    def _kept_nodes(self, rows: _Texts, k: int, threads: int) -> list[list[Kept]]:
-        depth = tiers(k, len(self.labels_))[-1].depth if self._has_classifiers else self._depth(k)
-        return [trace_beam(head, rows.rows, depth) for head in self.heads_]
-
-    def _measured(self, rows: _Texts, wanted: sp.csr_matrix, threads: int) -> np.ndarray:
-        if not self._is_fused:
-            return super()._measured(rows, wanted, threads)
-        return fusion.log_odds(self._scorers(rows, None, None, threads), wanted, self._fusion_weights)
+    def _path(self, rows: ReadTexts, label: int, depth: int, threads: int) -> Path:
+        return explain_head(self.neural_.head, rows.seen, label, depth)
 
     def embed(self, texts: Any, *, threads: int | None = None, progress: Progress = silent) -> np.ndarray:
         """Return the fine-tuned embeddings (texts, d), each of length one."""
