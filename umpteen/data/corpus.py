@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,10 +34,9 @@ class Corpus:
         """Yield the texts."""
         return (text for text, _ in self.rows())
 
-    @cached_property
-    def all_cells(self) -> list[Any]:
-        """The labels of every row, not yet split."""
-        return list(self.cells() if self.cells else (cell for _, cell in self.rows()))
+    def label_cells(self) -> Iterator[Any]:
+        """Yield the labels of every row, not yet split."""
+        return self.cells() if self.cells else (cell for _, cell in self.rows())
 
     def read(self, n_rows: int | None = None) -> tuple[list[str], list[Any]]:
         """Read the texts and label cells of every row, or of the first ``n_rows``."""
@@ -80,10 +78,14 @@ def separator_in(cells: Iterable[Any]) -> str | None:
     >>> separator_in(["machine learning; law", "tax law"]), separator_in(["tax law"]), separator_in(["tax", ["a", "b"]])
     (';', ' ', None)
     """
-    plain = [cell.strip() for cell in cells if isinstance(cell, str) and not _has_uris(cell)]
-    if any(";" in cell for cell in plain):
-        return ";"
-    return " " if any(" " in cell or "\t" in cell for cell in plain) else None
+    has_blanks = False
+    for cell in cells:
+        if isinstance(cell, str) and not _has_uris(cell):
+            cell = cell.strip()
+            if ";" in cell:
+                return ";"
+            has_blanks = has_blanks or " " in cell or "\t" in cell
+    return " " if has_blanks else None
 
 
 def check_separator(separator: str) -> None:

@@ -5,14 +5,14 @@ A label has an id (its column), a name for people, and a key, which data files u
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.label_rows import LabelRows, as_names
 from umpteen.data.sparse import pointers, wrap
 from umpteen.errors import BadInput, nearest
 
@@ -47,8 +47,8 @@ class Labels:
     """
 
     def __init__(self, names: Iterable[str | int], keys: Iterable[str | int] | None = None):
-        self._names: list[str] | None = _as_names(names)
-        self._keys: list[str] | None = None if keys is None else _as_names(keys)
+        self._names: list[str] | None = as_names(names)
+        self._keys: list[str] | None = None if keys is None else as_names(keys)
         self._n = len(self._names)
         self._index: dict[str, int] | None = None
         self._by_name: dict[str, int] | None = None
@@ -77,10 +77,10 @@ class Labels:
         >>> labels.names(), Y.indices.tolist()
         (['ore', 'tin'], [0, 1, 0])
         """
-        flat, lengths = _flatten(rows)
-        keys = _in_order(set(flat))
+        found = LabelRows.of(rows)
+        keys = _in_order(set(found.distinct))
         labels = cls([names.get(key, key) for key in keys], keys) if names else cls(keys)
-        return labels, _to_csr(labels._ids(flat), lengths, len(labels))
+        return labels, _to_csr(labels._ids(found.distinct), found, len(labels))
 
     def __len__(self) -> int:
         return self._n
@@ -163,18 +163,18 @@ class Labels:
         """
         if unknown not in ("error", "ignore", "add"):
             raise BadInput(f"unknown must be error, ignore or add, but is {unknown!r}")
-        flat, lengths = _flatten(rows)
-        ids = self._ids(flat)
+        found = LabelRows.of(rows)
+        ids = self._ids(found.distinct)
         missing = np.flatnonzero(ids < 0)
         if len(missing) and unknown == "error":
-            label = flat[missing[0]]
-            row = int(np.searchsorted(np.cumsum(lengths), missing[0], side="right"))
+            label = found.distinct[missing[0]]  # the first one, because they are in the order of the rows
             hint = nearest(label, self.keys(range(min(len(self), 10_000))))
+            row = found.row_of(missing[0])
             raise BadInput(f"row {row} has the label {label!r}, none of the {len(self)} known ones{hint}")
         if len(missing) and unknown == "add":
-            self.add(_in_order({flat[i] for i in missing}))
-            ids = self._ids(flat)
-        return _to_csr(ids, lengths, len(self))
+            self.add(_in_order({found.distinct[i] for i in missing}))
+            ids = self._ids(found.distinct)
+        return _to_csr(ids, found, len(self))
 
     def _lookup(self) -> dict[str, int]:
         if self._index is None:
@@ -214,43 +214,6 @@ class Labels:
         return [values[i] for i in ids] if values is not None else list(map(str, ids))
 
 
-def _flatten(rows: Iterable[Any]) -> tuple[list[str], np.ndarray]:
-    """Return the labels of all rows as one list of strings, and the length of each row."""
-    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-        raise BadInput(f"labels must be one list per row, but are a {type(rows).__name__}")
-    rows = rows if isinstance(rows, list) else list(rows)
-    kinds = set(map(type, rows))
-    if kinds and all(issubclass(kind, (str, numbers.Integral)) for kind in kinds):
-        return _as_names(rows), np.ones(len(rows), dtype=np.int64)
-    if not kinds <= {list, tuple, set, frozenset}:
-        rows = [_as_row(row, number) for number, row in enumerate(rows)]
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return _as_names(chain.from_iterable(rows), lengths), lengths
-
-
-def _as_row(row: Any, number: int) -> Sequence[Any]:
-    is_list = isinstance(row, Iterable) and not isinstance(row, (str, bytes, Mapping))
-    if not is_list or getattr(row, "ndim", 1) != 1:
-        raise BadInput(f"labels of row {number} must be a list, but are {row!r:.80}; pass [] for none")
-    return row.tolist() if isinstance(row, np.ndarray) else list(row)
-
-
-def _as_names(labels: Iterable[Any], lengths: np.ndarray | None = None) -> list[str]:
-    """Return labels as strings; ``lengths`` of their rows are for the error message."""
-    if isinstance(labels, (str, bytes, Mapping, set, frozenset)) or not isinstance(labels, Iterable):
-        raise BadInput(f"labels must be a list, whose order is that of the columns, but are {labels!r:.80}")
-    flat = list(labels)
-    kinds = set(map(type, flat))
-    if kinds <= {str, int} and "" not in set(flat):
-        return flat if int not in kinds else list(map(str, flat))
-    for i, label in enumerate(flat):
-        is_integer = isinstance(label, numbers.Integral) and not isinstance(label, (bool, np.bool_))
-        if not (is_integer or (isinstance(label, str) and label)):
-            row = i if lengths is None else int(np.searchsorted(np.cumsum(lengths), i, side="right"))
-            raise BadInput(f"a label must be text or a whole number, but row {row} has {label!r:.80}")
-    return [str(label) for label in flat]
-
-
 def _in_order(labels: Iterable[str]) -> list[str]:
     """Sort labels, by value if all are integers."""
     labels = list(labels)
@@ -266,14 +229,15 @@ def _unambiguous(names: list[str]) -> dict[str, int]:
     return index
 
 
-def _to_csr(ids: np.ndarray, lengths: np.ndarray, n_labels: int) -> sp.csr_matrix:
-    """Return the binary matrix; unknown labels (-1) are omitted, duplicates count once."""
+def _to_csr(of_distinct: np.ndarray, rows: LabelRows, n_labels: int) -> sp.csr_matrix:
+    """Return the binary matrix, by the ids of distinct labels; unknown ones (-1) are omitted, duplicates count once."""
+    ids, lengths = of_distinct.astype(np.int32)[rows.places], rows.lengths
     known = ids >= 0
     if not known.all():
         rows = np.repeat(np.arange(len(lengths)), lengths)
         lengths = np.bincount(rows[known], minlength=len(lengths))
         ids = ids[known]
-    Y = wrap(np.ones(len(ids), dtype=np.float32), ids.astype(np.int32), pointers(lengths), (len(lengths), n_labels))
+    Y = wrap(np.ones(len(ids), dtype=np.float32), ids, pointers(lengths), (len(lengths), n_labels))
     Y.sum_duplicates()
     Y.data[:] = 1.0
     return Y

@@ -8,7 +8,7 @@ split. Labels unknown there get further columns at the end, so that recall count
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -21,6 +21,7 @@ from umpteen.data import folders, tables, xmc
 from umpteen.data.corpus import Corpus, read_label_names, separator_in, split_cells
 from umpteen.data.dataset import Dataset
 from umpteen.data.documents import find_documents
+from umpteen.data.label_rows import LabelRows, LabelRowsBuilder, Prepare
 from umpteen.data.label_vocabulary import Vocabulary
 from umpteen.data.labels import Labels
 from umpteen.data.lines import PACKED, find_packed, listing, missing, open_bytes, open_text, plain_suffix
@@ -339,13 +340,21 @@ def _read_corpus(
     found: _Found, corpus: Corpus, labels: Labels | None, n_rows: int | None, separator: str | None,
     storage: Callable[[str], Checkpoint] | None,
 ) -> Dataset:  # fmt: skip
-    texts, cells = corpus.read(n_rows) if storage is None else _read_stored(found, corpus, n_rows, storage)
     train = found.train()
     train = train.source if train is not None and isinstance(train.source, Corpus) else None
+    if storage is None:
+        texts, cells = corpus.read(n_rows)
+    else:
+        cells = corpus.label_cells()
     if separator is None and corpus.is_table:
         separator = _separator(cells, labels, train)
-    vocabulary, rows = _vocabulary(found, labels, split_cells(cells, separator), train, separator)
+    split = partial(split_cells, separator=separator)
     try:
+        if storage is None:
+            rows = LabelRows.read(cells, split)
+        else:
+            texts, rows = _read_stored(found, corpus, n_rows, storage, split)
+        vocabulary, rows = _vocabulary(found, labels, rows, train, separator)
         if vocabulary is None:
             vocabulary, Y = Labels.from_lists(rows, corpus.names)
         else:
@@ -357,35 +366,36 @@ def _read_corpus(
 
 
 def _read_stored(
-    found: _Found, corpus: Corpus, n_rows: int | None, storage: Callable[[str], Checkpoint]
-) -> tuple[StoredTexts, list[Any]]:
-    """Write the texts to a file, unless they are there already, and return them with the label cells."""
+    found: _Found, corpus: Corpus, n_rows: int | None, storage: Callable[[str], Checkpoint], split: Prepare
+) -> tuple[StoredTexts, LabelRows]:
+    """Write the texts to a file, unless they are there already, and return them with the labels."""
     state = found.where.stat()
     key = fingerprint(str(found.where.resolve()), state.st_size, state.st_mtime_ns, n_rows)
-    cells: list[Any] = []
+    builder = LabelRowsBuilder(split)
 
     def texts() -> Iterator[str]:
         for text, cell in islice(corpus.rows(), n_rows):
-            cells.append(cell)
+            builder.append(cell)
             yield text
 
     stored = StoredTexts.write(storage(key), texts())
-    if len(cells) < len(stored):  # the texts were there
-        cells = list(islice(corpus.cells() if corpus.cells else (cell for _, cell in corpus.rows()), n_rows))
-    return stored, cells
+    rows = builder.rows()
+    if len(rows) < len(stored):  # the texts were there
+        rows = LabelRows.read(islice(corpus.label_cells(), n_rows), split)
+    return stored, rows
 
 
-def _separator(cells: list[Any], labels: Labels | None, train: Corpus | None) -> str | None:
+def _separator(cells: Iterable[Any], labels: Labels | None, train: Corpus | None) -> str | None:
     """Return the separator of labels: that of the vocabulary, else that of the train split, else of this file."""
     if labels is not None and labels.separator is not None:
         return labels.separator
-    of_train = separator_in(train.all_cells) if train is not None and train.is_table else None
+    of_train = separator_in(train.label_cells()) if train is not None and train.is_table else None
     return of_train or separator_in(cells)
 
 
 def _vocabulary(
-    found: _Found, labels: Labels | None, rows: list[Any], train: Corpus | None, separator: str | None
-) -> tuple[Labels | None, list[Any]]:
+    found: _Found, labels: Labels | None, rows: LabelRows, train: Corpus | None, separator: str | None
+) -> tuple[Labels | None, LabelRows]:
     """Return the vocabulary (None: that of the rows), and the rows with labels of the vocabulary."""
     if found.label_names is not None:
         named, has_keys = read_label_names(found.label_names)
@@ -398,25 +408,26 @@ def _vocabulary(
         return labels.copy(), rows
     if train is None:
         return None, rows
-    return Labels.from_lists(split_cells(train.all_cells, separator), train.names)[0], rows
+    of_train = LabelRows.read(train.label_cells(), partial(split_cells, separator=separator))
+    return Labels.from_lists(of_train, train.names)[0], rows
 
 
-def _by_line_number(rows: list[Any], named: Labels) -> list[Any]:
+def _by_line_number(rows: LabelRows, named: Labels) -> LabelRows:
     """Turn line numbers of the label file into labels, if every label is one and not all are names."""
-    distinct = {str(label) for label in chain.from_iterable(rows)}
-    if all(label in named for label in distinct) or not all(_is_below(label, len(named)) for label in distinct):
+    found = rows.distinct
+    if all(label in named for label in found) or not all(_is_below(label, len(named)) for label in found):
         return rows
     keys = named.keys()
-    return [[keys[int(label)] for label in row] for row in rows]
+    return rows.renamed([keys[int(label)] for label in found])
 
 
 def _is_below(label: str, bound: int) -> bool:
     return label.isascii() and label.isdigit() and len(label) < 12 and int(label) < bound
 
 
-def _check_overlap(rows: list[Any], named: Labels, path: Path) -> None:
+def _check_overlap(rows: LabelRows, named: Labels, path: Path) -> None:
     """Refuse a label file that has none of the labels: it belongs to other data."""
-    distinct = {str(label) for label in chain.from_iterable(rows)}
+    distinct = set(rows.distinct)
     if distinct and not any(label in named for label in distinct) and distinct.isdisjoint(named.names()):
         raise BadInput(f"{path} has none of the {len(distinct)} labels of the texts, such as {min(distinct)!r}")
 

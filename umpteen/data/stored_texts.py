@@ -16,7 +16,7 @@ from umpteen.store.tensors import Pieces
 
 TEXTS = "texts"  # name of the stage
 
-_PART_BYTES = 1 << 26  # of texts that are in memory until they are written
+_PART_BYTES = 1 << 24  # of texts that are in memory until they are written
 _EXCEPTIONS = tuple(character.encode() for character in CASE_EXCEPTIONS)
 
 
