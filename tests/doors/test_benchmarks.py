@@ -506,3 +506,14 @@ def test_encoders_are_compared_with_torch_in_float32():
     lines = encoder_cpu.page(rows, options).splitlines()
     assert lines[2].startswith("| torch float32 | 8.00 (1.0×)")
     assert lines[3].startswith("| onnx int8 | 2.00 (4.0×) | 6.00 (1.0×) | 20.00 (1.0×) | 450 (4.5×) | 80.00/60.00/50")
+
+
+def test_the_training_loop_is_measured_without_a_gpu_too(monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from benchmarks import gpu
+
+    monkeypatch.setattr(gpu, "N_LABELS", 20)
+    found = gpu.loop_rate(1, 32, 2, 8, 4, n_steps=4, compile_="off", record=False)
+    assert found["tokens"] > 0
+    assert found["encoding"] > 0
