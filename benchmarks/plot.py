@@ -34,7 +34,6 @@ _PLACES = (
 _MARKER = 5  # pixels around the centre of a point that its marker covers
 
 
-
 def ratios(rows: Mapping[str, Row]) -> dict[str, float | None]:
     """Return how many times better than PECOS umpteen is, figure by figure; None where one is missing."""
     ours, pecos = rows.get("umpteen", {}), rows.get("pecos", {})

@@ -92,8 +92,8 @@ def read(
     language
         Language of these names, such as ``sv``.
     storage
-        Returns the checkpoint of a key, where texts are written and read from when they are used, so that they need
-        not fit in memory.
+        Returns the checkpoint of a key, where texts, or feature rows of a text file, are written and read from when
+        they are used, so that they need not fit in memory.
 
     Examples
     --------
@@ -117,7 +117,8 @@ def read(
     if isinstance(found.source, Corpus):
         dataset = _read_corpus(found, found.source, labels, n_rows, columns.separator, storage)
     else:
-        dataset = _read_matrices(found, found.source, labels, n_rows, n_features)
+        source = found.source if storage is None else partial(found.source, storage=storage)
+        dataset = _read_matrices(found, source, labels, n_rows, n_features)
     if vocabulary is not None:
         dataset.labels = vocabulary.rename(dataset.labels, language)
     return dataset
@@ -243,8 +244,8 @@ def document_folder(path: PathLike, split: str = "test") -> Path | None:
     return None if is_dataset or next(find_documents(folder), None) is None else folder
 
 
-# reads X and Y, given n_rows and n_features
-_Matrices = Callable[[int | None, int | None], tuple[sp.csr_matrix, sp.csr_matrix]]
+# reads X and Y, given n_rows and n_features, and perhaps storage
+_Matrices = Callable[..., tuple[sp.csr_matrix, sp.csr_matrix]]
 
 
 @dataclass
@@ -321,7 +322,7 @@ def _rows_file(path: Path) -> _Found:
 
 
 def _npz_files(x_path: Path, y_path: Path) -> _Found:
-    return _Found(x_path, lambda n_rows, _: xmc.read_npz(x_path, y_path, n_rows), states_width=True)
+    return _Found(x_path, lambda n_rows, *_, **__: xmc.read_npz(x_path, y_path, n_rows), states_width=True)
 
 
 def _unlabelled(texts: Path) -> Corpus:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import pointers, triplet
+from umpteen.data.sparse import pointers, triplet, wrap
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 from umpteen.store.tensors import Allocate, in_memory
@@ -110,7 +110,7 @@ class Rows:
     @property
     def sparse(self) -> sp.csr_matrix:
         """The sparse block as a matrix."""
-        return sp.csr_matrix((self.data, self.indices, self.indptr), shape=(len(self), self.n_sparse))
+        return wrap(self.data, self.indices, self.indptr, (len(self), self.n_sparse))
 
     @cached_property
     def dense_squares(self) -> np.ndarray:

@@ -105,22 +105,48 @@ def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:
     The result shares ``indices`` and ``indptr`` with the argument, which is returned itself if all its rows have unit
     length (within 1e-6).
     """
-    n_rows = csr.shape[0]
-    cuts = np.linspace(0, n_rows, min(max(1, n_rows // 256), 8 * threads) + 1).astype(np.int64)
-    n_blocks, by = len(cuts) - 1, np.empty(n_rows, dtype=np.float64)
+    by = np.empty(csr.shape[0], dtype=np.float64)
+    if all(_measured(csr, by, threads)):
+        return csr
+    return wrap(_scaled(csr, by, threads), csr.indices, csr.indptr, csr.shape)
+
+
+def has_unit_rows(csr: sp.csr_matrix, threads: int = 1) -> bool:
+    """Return whether all rows with values have unit length, within 1e-6."""
+    return all(_measured(csr, np.empty(csr.shape[0]), threads))
+
+
+def unit_rows(csr: sp.csr_matrix, threads: int = 1) -> np.ndarray:
+    """Return the values of the rows, each scaled to unit length."""
+    by = np.empty(csr.shape[0], dtype=np.float64)
+    _measured(csr, by, threads)
+    return _scaled(csr, by, threads)
+
+
+def _measured(csr: sp.csr_matrix, by: np.ndarray, threads: int) -> list[bool]:
+    """Write into ``by`` what each row is to be multiplied with; return for blocks of rows whether that is about 1."""
+    cuts = _cuts(csr.shape[0], threads)
 
     def measure(block: int) -> bool:
         return lazy.row.scales(csr.indptr, csr.data, cuts[block], cuts[block + 1], by)
 
-    if all(run(measure, n_blocks, threads=threads)):
-        return csr
-    data = np.empty(csr.nnz, dtype=np.float32)
+    return run(measure, len(cuts) - 1, threads=threads)
+
+
+def _scaled(csr: sp.csr_matrix, by: np.ndarray, threads: int) -> np.ndarray:
+    """Return the values of the rows, each multiplied with its number."""
+    cuts, data = _cuts(csr.shape[0], threads), np.empty(csr.nnz, dtype=np.float32)
 
     def scale(block: int) -> None:
         lazy.row.scale_rows(csr.indptr, csr.data, by, cuts[block], cuts[block + 1], data)
 
-    run(scale, n_blocks, threads=threads)
-    return wrap(data, csr.indices, csr.indptr, csr.shape)
+    run(scale, len(cuts) - 1, threads=threads)
+    return data
+
+
+def _cuts(n_rows: int, threads: int) -> np.ndarray:
+    """Return where blocks of rows begin, and where the last one ends."""
+    return np.linspace(0, n_rows, min(max(1, n_rows // 256), 8 * threads) + 1).astype(np.int64)
 
 
 def check_rows_match(X: Any, Y: Any, x_name: str = "X", y_name: str = "Y") -> None:
@@ -136,8 +162,28 @@ def n_rows_of(rows: Any) -> int:
 
 
 def wrap(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """Return a matrix of these arrays without copying them."""
-    return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+    """Return a matrix of these arrays without copying values and indices.
+
+    The constructor of scipy copies arrays that are small parts of others, and mapped arrays are parts of a file.
+
+    Examples
+    --------
+    >>> file = np.zeros(1_000, np.float32)
+    >>> np.shares_memory(wrap(file[:2], np.array([0, 1]), np.array([0, 2]), (1, 3)).data, file)
+    True
+    """
+    shape = (int(shape[0]), int(shape[1]))
+    if len(indptr) != shape[0] + 1 or indptr[0] != 0:
+        raise ValueError(f"indptr of {shape[0]} rows must have {shape[0] + 1} entries and begin with 0")
+    nnz = int(indptr[-1])
+    if len(data) != len(indices) or nnz > len(data):
+        raise ValueError(f"indptr ends at {nnz}, but there are {len(data)} values and {len(indices)} indices")
+    is_large = max(nnz, *shape) > _MAX_COLUMNS or indices.dtype.itemsize > 4
+    kind = np.int64 if is_large else np.int32  # scipy needs one type for both
+    matrix = sp.csr_matrix((0, shape[1]), dtype=data.dtype)
+    matrix.data, matrix.indices = data[:nnz], indices[:nnz].astype(kind, copy=False)
+    matrix.indptr, matrix._shape = indptr.astype(kind, copy=False), shape
+    return matrix
 
 
 def refuse_masked(X: Any, name: str) -> None:
@@ -186,10 +232,26 @@ def _checked(X: Any) -> Any:
         return X
     if X.indices.dtype.kind not in "iu" or X.indptr.dtype.kind not in "iu":
         raise ValueError("indices and indptr must be integers")
-    form = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix}[X.format]
+    if X.format == "csr":
+        return _checked_rows(X)
+    form = {"csc": sp.csc_matrix, "bsr": sp.bsr_matrix}[X.format]
     checked = form((X.data, X.indices, X.indptr), shape=X.shape)
     checked.check_format(full_check=True)
     return checked
+
+
+def _checked_rows(X: Any) -> sp.csr_matrix:
+    """Return a matrix of the same arrays; those of rows that are mapped stay mapped."""
+    if any(part.ndim != 1 for part in (X.data, X.indices, X.indptr)):
+        raise ValueError("data, indices and indptr must have one dimension")
+    indptr = X.indptr.astype(np.int64)
+    if (indptr[1:] < indptr[:-1]).any():
+        raise ValueError("indptr must not decrease")
+    csr = wrap(X.data, X.indices, indptr, X.shape)
+    used = X.indices[: csr.nnz]  # as they came: another type may not hold them
+    if len(used) and (used.min() < 0 or used.max() >= X.shape[1]):
+        raise ValueError(f"indices must be between 0 and {X.shape[1] - 1}")
+    return csr
 
 
 def _check_width(n_columns: int, name: str) -> None:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from umpteen.data.columns import readable_targets
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import as_csr, refuse_masked
+from umpteen.data.stored_rows import StoredRows
 from umpteen.errors import BadInput, nearest
 
 _SCALARS = (str, bytes, int, float, np.generic)
@@ -25,7 +26,7 @@ def is_texts(X: Any) -> bool:
     if isinstance(X, (str, bytes)):
         raise BadInput("texts must be a list, but a single text was passed; wrap it: [text]")
     _refuse_unordered(X, "X", "texts")
-    if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf"):
+    if sp.issparse(X) or isinstance(X, StoredRows) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf"):
         return False
     array = _array(X)
     if array is not None:

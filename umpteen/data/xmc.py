@@ -6,6 +6,7 @@ not shifted.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,11 @@ import scipy.sparse as sp
 from umpteen.data.labels import Labels
 from umpteen.data.lines import line_blocks, open_bytes
 from umpteen.data.sparse import as_csr, pointers, wrap
+from umpteen.data.stored_rows import load_matrix, write_matrix
 from umpteen.errors import BadInput
+from umpteen.store import Checkpoint, fingerprint
+
+Storage = Callable[[str], Checkpoint]  # the checkpoint of a key
 
 BLOCK = 1 << 24  # bytes parsed at a time
 _MAX = 2**31 - 1
@@ -49,30 +54,57 @@ class _Parts(NamedTuple):
 
 
 def read_rows(
-    path: Path, n_rows: int | None = None, n_features: int | None = None
+    path: Path, n_rows: int | None = None, n_features: int | None = None, storage: Storage | None = None
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Read feature rows and targets from a text file with or without a header.
 
     Without a header the number of features is ``n_features``, and features beyond are dropped, or by default one more
-    than the largest index.
+    than the largest index. ``storage`` returns a checkpoint in which the feature rows are written and mapped.
     """
-    header, found = None, []
-    n_found = 0
-    line = 1
+    if storage is not None and n_features is None:
+        return _read_stored(path, n_rows, storage)
+    found = list(_parsed(path, n_rows))
+    header, joined = found[0][0] if found else None, _joined([part for _, part in found])
+    n_found = _count_rows(path, header, joined, n_rows)
+    return _matrices(_first(joined, n_found), header, n_features)
+
+
+def _read_stored(path: Path, n_rows: int | None, storage: Storage) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Write the feature rows to a file some at a time, unless they are there already, and return them mapped."""
+    state = path.stat()
+    checkpoint = storage(fingerprint(str(path.resolve()), state.st_size, state.st_mtime_ns, n_rows))
+    header, widest, parts = None, 0, []
+
+    def blocks() -> Iterator[sp.csr_matrix]:
+        nonlocal header, widest
+        for header, part in _parsed(path, n_rows):
+            widest = max(widest, int(part.indices.max(initial=-1)) + 1)
+            parts.append(part._replace(indices=np.empty(0, np.int32), values=np.empty(0, np.float32)))
+            yield _csr(part.values, part.indices, part.feature_counts, header.n_features if header else _MAX)
+
+    rows = blocks()
+    write_matrix(checkpoint, rows)
+    for _ in rows:  # the file was there: the labels are still to be read
+        pass
+    joined = _joined(parts)
+    n_found = _count_rows(path, header, joined, n_rows)
+    X = load_matrix(checkpoint, n_found, header.n_features if header else widest)
+    return X, _targets(_first(joined, n_found), header)
+
+
+def _parsed(path: Path, n_rows: int | None) -> Iterator[tuple[Header | None, _Parts]]:
+    """Yield the header, if there is one, with the rows, some at a time."""
+    header, n_found, line = None, 0, 1
     with open_bytes(path) as stream:
         for number, block in enumerate(line_blocks(partial(stream.read, BLOCK))):
             if number == 0:
                 header, block = _take_header(path, block)
                 line += header is not None
-            found.append(_parse(path, block, header, line))
+            yield header, (part := _parse(path, block, header, line))
             line += block.count(b"\n")
-            n_found += len(found[-1].label_counts)
+            n_found += len(part.label_counts)
             if n_rows is not None and n_found >= n_rows:
-                break
-    parts = _joined(found)
-    if header is not None and (n_rows is None or n_found < n_rows):
-        parts = _check_count(path, parts, header)
-    return _matrices(parts, header, n_rows, n_features)
+                return
 
 
 def has_header(path: Path) -> bool:
@@ -163,20 +195,28 @@ def _joined(found: list[_Parts]) -> _Parts:
     return _Parts(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def _check_count(path: Path, parts: _Parts, header: Header) -> _Parts:
-    """Compare the number of rows with the header; blank lines at the end of the file do not count."""
+def _count_rows(path: Path, header: Header | None, parts: _Parts, n_rows: int | None) -> int:
+    """Return how many rows there are, at most ``n_rows``; compare their number with the header.
+
+    Blank lines at the end of the file do not count.
+    """
+    n_found = len(parts.label_counts)
+    if n_rows is not None and n_found >= n_rows:
+        return n_rows
+    if header is None:
+        return n_found
     extra = slice(header.n_rows, None)
     if not parts.label_counts[extra].any() and not parts.feature_counts[extra].any():
-        parts = _first(parts, header.n_rows)
-    if len(parts.label_counts) != header.n_rows:
+        n_found = min(n_found, header.n_rows)
+    if n_found != header.n_rows:
         raise BadInput(
-            f"{path}:1: the header promises {header.n_rows} rows but the file has {len(parts.label_counts)}; "
+            f"{path}:1: the header promises {header.n_rows} rows but the file has {n_found}; "
             "it is truncated or the header is wrong"
         )
-    return parts
+    return n_found
 
 
-def _first(parts: _Parts, n_rows: int | None) -> _Parts:
+def _first(parts: _Parts, n_rows: int) -> _Parts:
     label_counts, feature_counts = parts.label_counts[:n_rows], parts.feature_counts[:n_rows]
     labels = parts.labels[: label_counts.sum()]
     filled = slice(feature_counts.sum())
@@ -184,20 +224,20 @@ def _first(parts: _Parts, n_rows: int | None) -> _Parts:
 
 
 def _matrices(
-    parts: _Parts, header: Header | None, n_rows: int | None, n_features: int | None
-) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    parts = _first(parts, n_rows)
-    if header:
-        n_columns, n_labels = header.n_features, header.n_labels
-    else:
-        n_columns = int(parts.indices.max(initial=-1)) + 1
-        n_labels = int(parts.labels.max(initial=-1)) + 1
+    parts: _Parts, header: Header | None, n_features: int | None
+) -> tuple[sp.csr_matrix, sp.csr_matrix]:  # fmt: skip
+    n_columns = header.n_features if header else int(parts.indices.max(initial=-1)) + 1
     X = _csr(parts.values, parts.indices, parts.feature_counts, n_columns)
     if header is None and n_features is not None:
         X = _fit_width(X, n_features)
+    return X, _targets(parts, header)
+
+
+def _targets(parts: _Parts, header: Header | None) -> sp.csr_matrix:
+    n_labels = header.n_labels if header else int(parts.labels.max(initial=-1)) + 1
     Y = _csr(np.ones(len(parts.labels), np.float32), parts.labels, parts.label_counts, n_labels)
     Y.data[:] = 1.0  # duplicates were summed
-    return X, Y
+    return Y
 
 
 def _csr(values: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_columns: int) -> sp.csr_matrix:

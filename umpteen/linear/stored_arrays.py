@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.data.rows import Rows
+from umpteen.data.sparse import wrap
 from umpteen.store import Checkpoint
 from umpteen.tree import Columns
 
@@ -41,8 +42,7 @@ def save_matrix(checkpoint: Checkpoint, stage: str, matrix: sp.csr_matrix) -> No
 def load_matrix(checkpoint: Checkpoint, stage: str) -> sp.csr_matrix:
     """Return a sparse matrix of a checkpoint, mapped."""
     arrays = checkpoint.load(stage)
-    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-    return sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()), copy=False)
+    return wrap(arrays["data"], arrays["indices"], arrays["indptr"], tuple(arrays["shape"].tolist()))
 
 
 def load_columns(checkpoint: Checkpoint, stage: str, n_rows: int) -> Columns:

@@ -21,6 +21,7 @@ from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.stored_rows import StoredRows
 from umpteen.data.stored_texts import StoredTexts, digest_of
 from umpteen.data.stored_tfidf import StoredTfidf
 from umpteen.data.targets import Targets, is_texts, read_targets
@@ -31,7 +32,7 @@ from umpteen.engine.tasks import SharesFiles, Task
 from umpteen.errors import BadConfig, BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
-from umpteen.linear.stored_arrays import load_rows
+from umpteen.linear.stored_arrays import ROWS, load_rows
 from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
@@ -201,6 +202,9 @@ class Model(Contract, Predictor):
             check_trainable(X, matrix)
             tfidf, rows = fit_stored(X, config, progress, checkpoint)
             return rows, tfidf, None, config
+        if isinstance(X, StoredRows) and checkpoint is not None:
+            check_trainable(X, matrix)
+            return store_rows(X, config, checkpoint), None, None, config
         tfidf, features = fit_tfidf(X, matrix, config, progress)
         return Rows.of(features), tfidf, None, config
 
@@ -472,7 +476,7 @@ def split(
     """Split inputs and labels into those to train on, and those held out, if any."""
     if not n_held_out:
         return (X, matrix), None
-    rows = X if isinstance(X, StoredTexts) else list(X) if is_texts(X) else as_csr(X)
+    rows = X if isinstance(X, StoredTexts | StoredRows) else list(X) if is_texts(X) else as_csr(X)
     check_rows_match(rows, matrix)
     order = np.random.default_rng((seed, _CALIBRATION_SEED)).permutation(matrix.shape[0])
     held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
@@ -482,6 +486,8 @@ def split(
 
     if isinstance(rows, StoredTexts):
         return (rows.take(kept), matrix[kept]), take(held_out)
+    if isinstance(rows, StoredRows):
+        return (rows.take(kept), matrix[kept]), (rows.take(held_out).csr(), matrix[held_out])
     return take(kept), take(held_out)
 
 
@@ -495,7 +501,9 @@ def in_file(X: Any, run: Run | None) -> Any:
     from_texts = is_texts(X)
     if isinstance(run.engine, SharesFiles):
         run.engine.warm_up(Task(_WARM_UP, {"from_texts": from_texts}))
-    if isinstance(X, StoredTexts) or not from_texts:
+    if not from_texts:
+        return StoredRows(as_csr(X))
+    if isinstance(X, StoredTexts):
         return X
     return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)
 
@@ -508,6 +516,16 @@ def fit_stored(texts: StoredTexts, config: ModelConfig, progress: Progress, run:
     return tfidf, load_rows(stages.place)
 
 
+def store_rows(X: StoredRows, config: ModelConfig, run: Run) -> Rows:
+    """Write feature rows to a file as the settings want them."""
+    threads = n_threads(config.threads)
+    arrays = (X.matrix.indptr, X.matrix.indices, X.matrix.data)
+    chosen = () if X.rows is None else (X.rows,)
+    stages = run.part(FEATURES, fingerprint(__version__, config.normalize, X.shape, *arrays, *chosen))
+    X.write(stages, ROWS, threads, normalize=config.normalize)
+    return load_rows(stages.place)
+
+
 def fit_tfidf(
     X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
 ) -> tuple[Tfidf | None, sp.csr_matrix]:
@@ -515,6 +533,7 @@ def fit_tfidf(
     features = check_trainable(X, matrix)
     if features is None:
         return fit_words(X, config, progress)
+    features = features.csr() if isinstance(features, StoredRows) else features
     return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
 
 
@@ -524,9 +543,9 @@ def fit_words(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf, s
     return tfidf, tfidf.fit_transform(X, progress=progress)
 
 
-def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | None:
+def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | StoredRows | None:
     """Refuse what could not be trained on; return feature rows, None for texts."""
-    features = None if is_texts(X) else as_csr(X)
+    features = X if isinstance(X, StoredRows) else None if is_texts(X) else as_csr(X)
     check_rows_match(X if features is None else features, matrix)
     if matrix.shape[0] == 0:
         raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")

@@ -47,8 +47,7 @@ class Examples:
         if not n or not is_texts(X):
             return None
         rows = np.unique(np.linspace(0, Y.shape[0] - 1, n).astype(np.int64))
-        texts = list(X)
-        return cls([str(texts[row]) for row in rows], Y[rows])
+        return cls([str(X[row]) for row in rows.tolist()], Y[rows])
 
     def with_vectors(self, vectors: Any) -> Examples:
         """Return the same texts with their vectors; embeddings are rounded as they will be saved."""

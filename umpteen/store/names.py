@@ -17,6 +17,7 @@ _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)  # Windows devices
 _LONGEST = 255  # characters of a path component on common file systems
+_READ_AT_ONCE = 1 << 16  # bytes
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _READ = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # do not block on pipes
@@ -70,11 +71,13 @@ def open_inside(folder: Path, name: str) -> BinaryIO:
 
 def read_inside(folder: Path, name: str, most: int) -> bytes:
     """Return the content of a file of a folder; files of more than ``most`` bytes are refused."""
-    with open_inside(folder, name) as file:
-        content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
-    if content is None or len(content) > most:
+    content = bytearray()
+    with open_inside(folder, name) as file:  # in blocks: a single read would allocate as much as it may return
+        while len(content) <= most and (block := file.read(_READ_AT_ONCE)):
+            content += block
+    if len(content) > most:
         raise BadModelFile(f"'{folder / name}' may have {most:,} bytes at most, but has more; copy or save it again")
-    return content
+    return bytes(content)
 
 
 def check_tree(folder: Path) -> None:
