@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.config import NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig
 from umpteen.linear.trace import trace_beam
@@ -58,7 +59,15 @@ class CombinedModel(EncodedModel):
     A logistic model combines both (``fusion``), or an average with a fixed weight (``head_weight``).
     """
 
+    config_class = NeuralConfig
     _n_proposed: ClassVar[int] = 50  # labels that each part proposes at least for an average
+
+    @property
+    def config(self) -> NeuralConfig:
+        """The settings that ``fit`` would use."""
+        config = super().config
+        self._check_order(config)
+        return config  # type: ignore[return-value]
 
     def _classifiers(
         self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int

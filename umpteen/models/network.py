@@ -75,15 +75,7 @@ class NetModel(CombinedModel):
 
     recipe = "net"
     preset: ClassVar[Mapping[str, Any]] = {}
-    config_class = NeuralConfig
     _n_proposed = 100
-
-    @property
-    def config(self) -> NeuralConfig:
-        """The settings that ``fit`` would use."""
-        config = super().config
-        self._check_order(config)
-        return config  # type: ignore[return-value]
 
     # Training
 

@@ -88,15 +88,6 @@ class XRTransformer(CombinedModel):
         "training.relevance": "induce",
         "training.validation_fraction": 0.05,
     }
-    config_class = NeuralConfig
-
-    @property
-    def config(self) -> NeuralConfig:
-        """The settings that ``fit`` would use."""
-        config = super().config
-        self._check_order(config)
-        return config  # type: ignore[return-value]
-
     # Training
 
     def _trained(
