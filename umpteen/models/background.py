@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from umpteen.engine import Progress
+
 
 class Background:
     """A call that has begun; ``result`` waits for it and returns what it returned, or raises what it raised.
@@ -35,3 +37,14 @@ class Background:
         if self._error is not None:
             raise self._error
         return self._result
+
+
+def one_at_a_time(progress: Progress) -> Progress:
+    """Let several threads report: only one of them calls ``progress`` at a time."""
+    lock = threading.Lock()
+
+    def report(stage: str, done: int, total: int) -> None:
+        with lock:
+            progress(stage, done, total)
+
+    return report

@@ -26,7 +26,7 @@ from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
 from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
-from umpteen.models.background import Background
+from umpteen.models.background import Background, one_at_a_time
 from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
 from umpteen.models.combined import CombinedModel, ReadTexts
 from umpteen.models.explain import explain_head
@@ -88,6 +88,7 @@ class XRTransformer(CombinedModel):
         "training.relevance": "induce",
         "training.validation_fraction": 0.05,
     }
+
     # Training
 
     def _trained(
@@ -95,10 +96,11 @@ class XRTransformer(CombinedModel):
         checkpoint: Any, record: Callback,
     ) -> Parts | None:  # fmt: skip
         config = self._checked(X, matrix, targets, tree)
-        module = encoder_module()
+        module, progress = encoder_module(), one_at_a_time(progress)
         with module.on_threads(config.threads):
             words = Background(lambda: fit_words(X, config, progress))
             encoder = module.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
+            tokens = encoder.tokenize(list(X), progress=progress)
             tfidf, features = words.result()
             config = replace(config, encoder=encoder.config)  # with the pooling and the length that were chosen
             config = config.with_features(matrix.shape[1])
@@ -107,7 +109,6 @@ class XRTransformer(CombinedModel):
             )
             is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
             in_background = ranking.begin() if is_free else None
-            tokens = encoder.tokenize(list(X), progress=progress)
             config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             network = _network(encoder, features, matrix, config, progress, stages)
