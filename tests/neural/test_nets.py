@@ -20,13 +20,15 @@ from umpteen.errors import BadConfig, BadModelFile
 from umpteen.models import create
 from umpteen.models.network import NetModel
 from umpteen.neural import heads
-from umpteen.neural.cascade import Cascade, child_table
+from umpteen.neural.cascade import Cascade, child_table, loss_without_texts
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.extremetext import FeatureBag, FeatureRows, WeightedFeatures
+from umpteen.neural.heads import WeightedHead
 from umpteen.neural.levels import Level
 from umpteen.neural.loop import Group, optimise
 from umpteen.neural.network import Network
 from umpteen.neural.readers import Reader
+from umpteen.neural.sharding import Shard
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.trainer import _Average
 from umpteen.neural.truth import Truth, TruthTable
@@ -148,6 +150,25 @@ def test_a_level_learns_below_what_is_right_and_what_was_chosen_before(shape: An
         right = truth[level][text][nodes].float()
         expected += F.binary_cross_entropy_with_logits(scores[nodes], right, reduction="sum") / N_TEXTS
     torch.testing.assert_close(found, expected)
+
+
+def test_a_rank_without_texts_leaves_out_the_same_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes are trained on the texts of the other ranks, below the parents that are selected for these."""
+    torch.manual_seed(0)
+    E, tree = torch.randn(2, 4), LabelTree.from_groups([[0, 1], [2, 3]])
+    head = WeightedHead(4, 4, dropout=0.0, loss="bce", alpha=1.0)
+    truth, selected = sparse([[1, 0, 0, 0], [0, 0, 0, 1]]), sparse([[1, 0], [0, 1]]).dense()
+    learned = selected[:, torch.from_numpy(tree.parents[1].astype(np.int64))]
+    expected = head.learn_all(E, truth, is_whole=True, learned=learned)[1]
+    head.shard = Shard(4, 0, 4, is_cut=True)
+    monkeypatch.setattr("umpteen.neural.heads.gather_learning", lambda e, shard: E * head.scale)
+    found = loss_without_texts(head, 4, truth, is_whole=True, learned=learned)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_rank_without_nodes_has_no_loss() -> None:
+    scores = torch.zeros((2, 0), requires_grad=True)
+    assert sparse([[1, 0], [0, 1]]).sum_of(scores, first=2).item() == 0.0
 
 
 def test_a_level_learns_below_true_nodes_alone_if_none_were_predicted() -> None:

@@ -39,7 +39,9 @@ def same(one: sp.csr_matrix, other: sp.csr_matrix) -> None:
 
 
 LINES = "0,2 1:0.5 3:2\n 0:1 1:1\n1 2:0.25 2:0.25 0:1\n2\n\n"  # unsorted, twice, no labels, no features, blank
+WIDE_LATER = "0 1:1\n1 2:1\n" + "1 0:1\n" * 3 + "2 90:1\n"
 FILES = {
+    "wider rows later": WIDE_LATER,
     "with a header": "4 5 3\n" + LINES,
     "svmlight": LINES.removesuffix("\n"),
     "only a header": "0 5 3\n",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -346,24 +347,34 @@ def _read_corpus(
     if storage is None:
         texts, cells = corpus.read(n_rows)
     else:
-        cells = corpus.label_cells()
+        cells = islice(corpus.label_cells(), n_rows)
     if separator is None and corpus.is_table:
         separator = _separator(cells, labels, train)
     split = partial(split_cells, separator=separator)
-    try:
+    with _located(found.where):
         if storage is None:
             rows = LabelRows.read(cells, split)
         else:
             texts, rows = _read_stored(found, corpus, n_rows, storage, split)
-        vocabulary, rows = _vocabulary(found, labels, rows, train, separator)
+    vocabulary, rows = _vocabulary(found, labels, rows, train, separator)
+    with _located(found.where):
         if vocabulary is None:
             vocabulary, Y = Labels.from_lists(rows, corpus.names)
         else:
             Y = vocabulary.encode(rows, unknown="add")
-    except BadInput as error:
-        raise BadInput(f"{found.where}: {error}") from error
     vocabulary.separator = separator
     return Dataset(texts, None, Y, vocabulary, _name(found.where))
+
+
+@contextmanager
+def _located(where: Path) -> Iterator[None]:
+    """Say in which file something is wrong, unless the message begins with a file beside it already."""
+    try:
+        yield
+    except BadInput as error:
+        if str(error).startswith(str(where.parent)):
+            raise
+        raise BadInput(f"{where}: {error}") from error
 
 
 def _read_stored(

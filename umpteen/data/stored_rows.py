@@ -14,6 +14,8 @@ from umpteen.store.tensors import Pieces
 
 MATRIX = "matrix"  # name of the stage of feature rows as they were read
 
+Arrays = Mapping[str, np.ndarray]
+
 _ENTRIES_AT_ONCE = 1 << 22  # of the rows that are in memory
 
 
@@ -79,26 +81,28 @@ class StoredRows:
         return pointers(np.diff(self.matrix.indptr)[self.rows])
 
 
-def write_matrix(checkpoint: Checkpoint, blocks: Iterable[sp.csr_matrix]) -> None:
-    """Write the rows of consecutive blocks to a stage, unless they are there already."""
-    if checkpoint.has(MATRIX):
-        return
-    parts = []
-    for number, block in enumerate(blocks):
-        parts.append(f"{MATRIX}-part-{number}")
-        checkpoint.save(parts[-1], _arrays(block))
-    if not parts:
-        checkpoint.save(MATRIX, _arrays(sp.csr_matrix((0, 0), dtype=np.float32)))
-    else:
-        join_parts(checkpoint, MATRIX, parts, pointers=["indptr"])
+def write_matrix(checkpoint: Checkpoint, blocks: Iterable[sp.csr_matrix]) -> Arrays:
+    """Write the rows of consecutive blocks to a stage, unless they are there already; return its arrays, mapped."""
+    if not checkpoint.has(MATRIX):
+        parts = []
+        for number, block in enumerate(blocks):
+            parts.append(f"{MATRIX}-part-{number}")
+            checkpoint.save(parts[-1], _arrays(block))
+        if parts:
+            join_parts(checkpoint, MATRIX, parts, pointers=["indptr"])
+        else:
+            checkpoint.save(MATRIX, _arrays(sp.csr_matrix((0, 0), dtype=np.float32)))
+    return checkpoint.load(MATRIX)
 
 
-def load_matrix(checkpoint: Checkpoint, n_rows: int, n_columns: int) -> sp.csr_matrix:
-    """Return the first rows of the matrix in a stage, mapped."""
-    arrays: Mapping[str, np.ndarray] = checkpoint.load(MATRIX)
+def first_rows(arrays: Arrays, n_rows: int, n_columns: int | None) -> sp.csr_matrix:
+    """Return the first rows of such a matrix; without ``n_columns``, it is as wide as these need."""
     ptr = arrays["indptr"][: n_rows + 1]
     last = int(ptr[-1])
-    return wrap(arrays["data"][:last], arrays["indices"][:last], ptr, (n_rows, n_columns))
+    indices = arrays["indices"][:last]
+    if n_columns is None:
+        n_columns = int(indices.max(initial=-1)) + 1
+    return wrap(arrays["data"][:last], indices, ptr, (n_rows, n_columns))
 
 
 def _arrays(block: sp.csr_matrix) -> dict[str, np.ndarray]:

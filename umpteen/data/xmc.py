@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from umpteen.data.labels import Labels
 from umpteen.data.lines import line_blocks, open_bytes
 from umpteen.data.sparse import as_csr, pointers, wrap
-from umpteen.data.stored_rows import load_matrix, write_matrix
+from umpteen.data.stored_rows import first_rows, write_matrix
 from umpteen.errors import BadInput
 from umpteen.store import Checkpoint, fingerprint
 
@@ -73,22 +73,21 @@ def _read_stored(path: Path, n_rows: int | None, storage: Storage) -> tuple[sp.c
     """Write the feature rows to a file some at a time, unless they are there already, and return them mapped."""
     state = path.stat()
     checkpoint = storage(fingerprint(str(path.resolve()), state.st_size, state.st_mtime_ns, n_rows))
-    header, widest, parts = None, 0, []
+    header, parts = None, []
 
     def blocks() -> Iterator[sp.csr_matrix]:
-        nonlocal header, widest
+        nonlocal header
         for header, part in _parsed(path, n_rows):
-            widest = max(widest, int(part.indices.max(initial=-1)) + 1)
             parts.append(part._replace(indices=np.empty(0, np.int32), values=np.empty(0, np.float32)))
             yield _csr(part.values, part.indices, part.feature_counts, header.n_features if header else _MAX)
 
     rows = blocks()
-    write_matrix(checkpoint, rows)
+    arrays = write_matrix(checkpoint, rows)
     for _ in rows:  # the file was there: the labels are still to be read
         pass
     joined = _joined(parts)
     n_found = _count_rows(path, header, joined, n_rows)
-    X = load_matrix(checkpoint, n_found, header.n_features if header else widest)
+    X = first_rows(arrays, n_found, header.n_features if header else None)
     return X, _targets(_first(joined, n_found), header)
 
 

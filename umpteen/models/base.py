@@ -521,7 +521,8 @@ def store_rows(X: StoredRows, config: ModelConfig, run: Run) -> Rows:
     threads = n_threads(config.threads)
     arrays = (X.matrix.indptr, X.matrix.indices, X.matrix.data)
     chosen = () if X.rows is None else (X.rows,)
-    stages = run.part(FEATURES, fingerprint(__version__, config.normalize, X.shape, *arrays, *chosen))
+    settings = to_dict(config) | {"threads": 0}  # all of them: a training that ends removes its stages, and no other's
+    stages = run.part(FEATURES, fingerprint(__version__, settings, X.shape, *arrays, *chosen))
     X.write(stages, ROWS, threads, normalize=config.normalize)
     return load_rows(stages.place)
 

@@ -69,10 +69,8 @@ class CombinedModel(EncodedModel):
         self._check_order(config)
         return config  # type: ignore[return-value]
 
-    def _classifiers(
-        self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int
-    ) -> fusion.Scorer | None:
-        """Return the classifiers as a scorer of some texts; None if they have no say."""
+    def _classifiers(self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int) -> fusion.Scorer:
+        """Return the classifiers as a scorer of some texts."""
         raise NotImplementedError
 
     def _path(self, rows: ReadTexts, label: int, depth: int, threads: int) -> Path:

@@ -112,7 +112,9 @@ class XRTransformer(CombinedModel):
             config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
             stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             network = _network(encoder, features, matrix, config, progress, stages)
-            self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress, record=record)
+            self.training_ = network.train(
+                tokens, matrix, checkpoint=stages, progress=progress, record=record, allocate=ranking.allocate
+            )
             E = None if config.features == "tfidf" else network.embeddings(tokens, progress, ranking.allocate)
             if not present().is_main:
                 return None

@@ -233,13 +233,18 @@ class Cascade(torch.nn.Module):
         return Shortlist(children.clamp(min=0).flatten(1), exists.flatten(1), path.flatten(1))
 
 
-def loss_without_texts(head: Head, width: int, truth: Truth, *, is_whole: bool) -> torch.Tensor:
-    """Return the loss of the nodes of this rank where it has no text of a batch, but others may have some."""
+def loss_without_texts(
+    head: Head, width: int, truth: Truth, *, is_whole: bool, learned: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the loss of the nodes of this rank where it has no text of a batch, but others may have some.
+
+    ``truth`` and ``learned`` are those of the texts of all ranks.
+    """
     device = truth.nodes.device
     if not head.shard.is_cut:
         return torch.zeros((), device=device)
     e = torch.zeros((0, width), device=device, requires_grad=True)
-    return head.learn_all(e, truth, is_whole=is_whole)[1]
+    return head.learn_all(e, truth, is_whole=is_whole, learned=learned)[1]
 
 
 def child_table(starts: np.ndarray) -> np.ndarray:

@@ -37,6 +37,7 @@ class Head(torch.nn.Module):
     bias: torch.Tensor
     scale: float = 1.0  # length to which vectors of length one are brought before they are compared with nodes
     can_divide: ClassVar[bool] = False  # whether ranks may have some of the nodes each
+    leaves_out: ClassVar[bool] = False  # whether nodes can be left out of the loss of a text
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +104,7 @@ class Head(torch.nn.Module):
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Return the scores of all nodes (None if nobody may ask), and the summed loss.
 
-        ``learned`` (texts, nodes) says which nodes a text is trained on; only a ``WeightedHead`` heeds it.
+        ``learned`` (texts, nodes) says which nodes a text is trained on, if the head can leave nodes out.
         """
         scores = self.all(e).float()
         return scores, F.softplus(scores).sum() - truth.sum_of(scores)
@@ -256,6 +257,8 @@ class WeightedHead(LinearHead):
     Vectors are scaled, so that the rates of the optimiser do not depend on their width. ``loss`` and ``alpha`` are the
     settings of these names, the other parameters those of ``LinearHead``.
     """
+
+    leaves_out = True
 
     def __init__(self, width: int, n_nodes: int, *, dropout: float, loss: str, alpha: float):
         super().__init__(width, n_nodes, dropout=dropout)

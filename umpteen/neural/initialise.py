@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from umpteen.neural.network import Network, Texts
 
 _MEASURED = 20_000  # texts of which the covariance is measured
+_PAIRS_AT_ONCE = 8_192  # of a text and its node
 
 
 class Initialiser:
@@ -52,7 +53,10 @@ class Initialiser:
         for level, rows, e in self._read(list(truth)):
             text, node = pairs(truth[level][rows], self.device)
             is_own, places = heads[level].shard.places(node)
-            sums[level].index_add_(0, places, heads[level].compared(e)[text[is_own]])
+            with predicting():
+                vectors, text = heads[level].compared(e), text[is_own]
+                for some in torch.split(torch.arange(len(text), device=self.device), _PAIRS_AT_ONCE):
+                    sums[level].index_add_(0, places[some], vectors[text[some]])
         for level, head in heads.items():
             counts = torch.from_numpy(truth[level].getnnz(axis=0).astype(np.float32)).to(self.device)
             offset = discriminants(sums[level], head.shard.take(counts))
@@ -65,24 +69,27 @@ class Initialiser:
         widths = self.network.module.reader.widths
         covariances = {level: Covariance(widths[level], self.device) for level in levels}
         for level, _, e in Initialiser(self.network, texts)._read(levels):
-            covariances[level].add(e)
+            with predicting():
+                covariances[level].add(e)
         for level, covariance in covariances.items():
             self.network.module.head(level).whitening.fit(covariance)
 
-    def solve(self, level: int, R: sp.csr_matrix, selected: sp.csr_matrix | None) -> None:
-        """Set the nodes of a level to the linear solution.
+    def solve(self, level: int, R: sp.csr_matrix, selected: sp.csr_matrix | None, cost: float) -> None:
+        """Set the nodes of a level to the linear solution on vectors of length one, or as the reader returns them.
 
         ``R`` are the weights of positive nodes (texts, nodes), ``selected`` the parents (texts, nodes above) whose
-        children a text is trained on; None is all.
+        children a text is trained on; None is all. ``cost`` is the weight of the loss.
         """
         head, training, parts, order = self.network.module.head(level), self.network.config.training, [], []
         for _, rows, e in self._read([level]):
-            parts.append(head.compared(e).float() / head.scale)
+            with predicting():
+                parts.append(head.compared(e).float() / head.scale)
             order.append(rows)
-        some = np.concatenate(order)
+        some, vectors = np.concatenate(order), torch.cat(parts).clone()
+        parts.clear()
         W = newton.solve_level(
-            torch.cat(parts).clone(), R[some], None if selected is None else selected[some],
-            self.network.tree.starts[level], cost=training.init_cost, alpha=training.alpha, progress=self.progress,
+            vectors, R[some], None if selected is None else selected[some], self.network.tree.starts[level],
+            cost=cost, alpha=training.alpha, progress=self.progress,
         )  # fmt: skip
         head.set_weights(head.shard.take(W[:-1].T) / head.scale, head.shard.take(W[-1]))
 
@@ -91,8 +98,9 @@ class Initialiser:
         batches = self.network.read_by_all(self.texts, levels)
         for rows, reads in reported(batches, "first weights", self.n_texts, self.progress):
             with predicting():
-                for level, e in of_levels(reads, levels):
-                    yield level, rows, e
+                of_batch = list(of_levels(reads, levels))
+            for level, e in of_batch:
+                yield level, rows, e
 
 
 def node_shares(R: sp.csr_matrix) -> torch.Tensor:

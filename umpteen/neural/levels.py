@@ -26,8 +26,8 @@ class Level(torch.nn.Module):
     number
         The level. It starts with what it shares with the one above.
     scores_all
-        Whether all nodes are scored at once, and those that are not to be learned have no weight in the loss. Otherwise
-        only candidates are scored.
+        Whether all nodes are scored at once, and those that are not to be learned have no weight in the loss, if the
+        head can leave nodes out. Otherwise only candidates are scored.
     """
 
     def __init__(self, cascade: Cascade, number: int, *, scores_all: bool):
@@ -39,8 +39,9 @@ class Level(torch.nn.Module):
         self.head = cascade.head(number)
         self.readers = torch.nn.ModuleList(cascade.reader.learners(number))
         self._cascade = (cascade,)  # not a part of the module
-        parents = torch.from_numpy(cascade.tree.parents[number].astype(np.int64))
-        self.register_buffer("parents", self.head.shard.take(parents).to(self.head.bias.device), persistent=False)
+        if self.head.leaves_out:
+            parents = torch.from_numpy(cascade.tree.parents[number].astype(np.int64))
+            self.register_buffer("parents", self.head.shard.take(parents).to(self.head.bias.device), persistent=False)
 
     @property
     def is_divided(self) -> bool:
@@ -58,12 +59,15 @@ class Level(torch.nn.Module):
         that were predicted, with their priority.
         """
         (cascade,) = self._cascade
+        learned = None
+        if predicted is not None and self.head.leaves_out:
+            learned = predicted.dense()[:, self.parents]
         if not len(ids):
-            return loss_without_texts(self.head, cascade.reader.widths[self.number], truth[-1], is_whole=is_whole)
+            width = cascade.reader.widths[self.number]
+            return loss_without_texts(self.head, width, truth[-1], is_whole=is_whole, learned=learned)
         with torch.set_grad_enabled(len(self.readers) > 0):
             e = cascade.reader.of_level(self.number, ids, mask)
         if self.scores_all:
-            learned = None if predicted is None else predicted.dense()[:, self.parents]
             return self.head.learn_all(e, truth[-1], is_whole=is_whole, learned=learned)[1] / len(ids)
         above = self.number - 1
         parents = _parents(truth[-2], predicted)

@@ -54,6 +54,7 @@ class Job:
     checkpoint: Checkpoint | None = None
     progress: Progress = silent
     record: Callback = ignore
+    allocate: Allocate = in_memory  # makes the arrays of vectors that are kept while a level is prepared
 
 
 class Network:
@@ -100,10 +101,10 @@ class Network:
 
     def train(
         self, tokens: Tokens, targets: sp.csr_matrix, *, checkpoint: Checkpoint | None = None,
-        progress: Progress = silent, record: Callback = ignore,
+        progress: Progress = silent, record: Callback = ignore, allocate: Allocate = in_memory,
     ) -> list[Report]:  # fmt: skip
         """Train on texts and their labels (texts, labels); return what each turn took."""
-        job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record)
+        job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record, allocate)
         reports = [self._train(level, job) for level in self.turns]
         self.module.unite()
         self._finish(targets)
@@ -183,7 +184,8 @@ class Network:
             initialiser.set_discriminants(of_levels)
         elif init == "newton" and self.reads_vectors:
             for one, R in of_levels.items():
-                initialiser.solve(one, R, truth[one - 1] if one else None)
+                cost = self.config.training.init_cost * self.module.head(one).scale ** 2  # for vectors of that length
+                initialiser.solve(one, R, truth[one - 1] if one else None, cost)
 
     # Reading
 
@@ -379,8 +381,8 @@ class Network:
                 return
             yield e.float()
 
-    def _vectors_at(self, read: list[np.ndarray], rows: np.ndarray) -> list[torch.Tensor]:
-        return [torch.from_numpy(level[rows]).to(self.encoder.device) for level in read]
+    def _vectors_at(self, read: list[np.ndarray], rows: np.ndarray) -> Iterator[torch.Tensor]:
+        return (torch.from_numpy(level[rows]).to(self.encoder.device) for level in read)
 
     def _pieces(self, rows: np.ndarray, n_floats: int) -> Iterator[np.ndarray]:
         """Cut texts so that so many numbers of each fit in memory."""

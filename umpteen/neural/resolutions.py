@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.config import NeuralConfig
+from umpteen.data.rows import take_rows
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Progress, silent
 from umpteen.linear.dense import Projection
@@ -116,14 +117,15 @@ class Finetuning(Network):
         """Select the nodes that a text is trained on, and initialise the classifiers of a level."""
         by_embeddings = not trainer.has_state and self.config.init_at(level, self.tree.n_levels) in ("newton", "lda")
         is_needed = by_embeddings or (level > 0 and self.config.training.negatives == "tfn+man")
-        E = self.embeddings(job.tokens, job.progress) if is_needed else None
-        trainer.predicted = self.selected_parents(level, E, job.targets)
-        if not trainer.has_state:
-            rows, selected = job.rows, trainer.predicted  # not on held-out texts
-            self.first_weights(
-                level, None if E is None else E[rows], trainer.truth[-1][rows],
-                None if selected is None else selected[rows], job.progress,
-            )  # fmt: skip
+        E = self.embeddings(job.tokens, job.progress, job.allocate) if is_needed else None
+        trainer.predicted = selected = self.selected_parents(level, E, job.targets)
+        if trainer.has_state:
+            return
+        R = trainer.truth[-1]
+        if len(job.held_out):  # they are unknown to the first weights, too
+            E = None if E is None else take_rows(E, job.rows, job.allocate)
+            R, selected = R[job.rows], None if selected is None else selected[job.rows]
+        self.first_weights(level, E, R, selected, job.progress)
 
     def _finish(self, targets: sp.csr_matrix) -> None:
         """Nothing: the model rounds what it keeps."""
@@ -142,7 +144,7 @@ class Finetuning(Network):
             small = torch.randn((R.shape[1], self.encoder.dim), generator=generator) / head.scale
             self._set(head, small, prior if init == "prior" else torch.full_like(prior, -1.0))
         elif init == "newton":
-            initialiser.solve(level, R, selected)
+            initialiser.solve(level, R, selected, self.config.training.init_cost)
         elif head.whitening is not None:
             head.set_prior(node_shares(R).to(self.encoder.device))
             initialiser.set_discriminants({level: R})

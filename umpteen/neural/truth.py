@@ -31,6 +31,8 @@ class Truth(NamedTuple):
 
     def sum_of(self, scores: torch.Tensor, first: int = 0) -> torch.Tensor:
         """Return the sum of the scores (texts, some nodes from ``first`` on) of the true nodes among these."""
+        if not scores.shape[1]:  # there are fewer nodes than ranks
+            return scores.sum()
         place = self.nodes - first
         is_there = (place >= 0) & (place < scores.shape[1]) & (self.nodes < self.n_nodes)
         return (scores.gather(1, torch.where(is_there, place, 0)) * is_there).sum()

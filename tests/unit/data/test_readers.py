@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from umpteen.data import Labels, read, read_pair, read_texts, stream_texts
 from umpteen.errors import BadInput, MissingExtra
+from umpteen.store import Checkpoint
 
 PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
@@ -378,3 +379,21 @@ def test_a_given_separator(tmp_path):
     for wrong in ("", "\n", "<", "far too long"):
         with pytest.raises(BadInput, match="a label separator is one to 8 characters"):
             read(tmp_path, label_separator=wrong)
+
+
+def test_a_separator_below_the_rows_that_are_read_is_not_seen(tmp_path):
+    rows = "text,labels\na,tax law\nb,law\nc,machine learning; law\n"
+    (tmp_path / "train.csv").write_text(rows)
+    plain = read(tmp_path, n_rows=2)
+    stored = read(tmp_path, n_rows=2, storage=lambda key: Checkpoint(tmp_path / "storage", key))
+    assert stored.labels.keys() == plain.labels.keys() == ["law", "tax"]
+    assert list(stored.texts) == plain.texts
+
+
+def test_messages_name_one_file(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+    (tmp_path / "label_names.txt").write_text("u\tone\nv\ttwo\n")
+    for options in ({}, {"storage": lambda key: Checkpoint(tmp_path / "storage", key)}):
+        with pytest.raises(BadInput) as error:
+            read(tmp_path, **options)
+        assert str(error.value).startswith(f"{tmp_path / 'label_names.txt'} has none of the 1 labels")
