@@ -27,6 +27,8 @@ from pathlib import Path
 
 from tests.conftest import make_encoder
 from tests.contract.conftest import SMALL, learning, make
+from umpteen.data.labels import Labels
+from umpteen.data.tfidf import Tfidf
 
 _KILLS_A_RUN = 3  # after so many kills a job is left alone, so that it ends
 _LONGEST = 300.0  # seconds of a job
@@ -34,7 +36,7 @@ _LONGEST = 300.0  # seconds of a job
 
 @dataclass(frozen=True)
 class Job:
-    """A command; ``{out}`` is what it writes, ``{data}`` and ``{model}`` what it reads."""
+    """A command; ``{out}`` is what it writes, ``{data}``, ``{rows}`` and ``{model}`` are what it reads."""
 
     name: str
     command: Sequence[str]
@@ -51,7 +53,8 @@ class Job:
 
 def _train(name: str, recipe: str, *options: str, **more: object) -> Job:
     settings = SMALL if recipe in ("xr-linear", "parabel", "plt", "bonsai", "dismec") else SMALL | learning(recipe)
-    command = ["train", "{data}", "-o", "{out}", "--recipe", recipe, "-q", "--config", "{settings}", *options]
+    data = "{rows}" if "feature rows" in name else "{data}"
+    command = ["train", data, "-o", "{out}", "--recipe", recipe, "-q", "--config", "{settings}", *options]
     return Job(name, command, settings=settings, **more)  # type: ignore[arg-type]
 
 
@@ -61,6 +64,8 @@ ENCODER = ("--encoder", "{encoder}")
 JOBS = [
     _train("xr-linear, checkpoint", "xr-linear", *CHECKPOINT),
     _train("xr-linear, bounded memory", "xr-linear", "--memory", "1GB"),
+    _train("xr-linear, feature rows, bounded memory", "xr-linear", "--memory", "1GB"),
+    _train("xr-linear, feature rows, processes", "xr-linear", "--engine", "processes", kills_workers=True),
     _train("parabel, processes", "parabel", "--engine", "processes", "--workers", "2", kills_workers=True),
     _train("plt, processes, bounded memory", "plt", "--engine", "processes", "--memory", "1GB", kills_workers=True),
     _train("bonsai, bounded memory", "bonsai", "--memory", "1GB"),
@@ -68,6 +73,7 @@ JOBS = [
     _train("xr-transformer", "xr-transformer", *CHECKPOINT, *ENCODER, **TORCH),
     _train("lightxml", "lightxml", *CHECKPOINT, *ENCODER, **TORCH),
     _train("full", "full", *CHECKPOINT, *ENCODER, **TORCH),
+    _train("attentionxml", "attentionxml", *CHECKPOINT, *ENCODER, **TORCH),
     _train("extremetext", "extremetext", *CHECKPOINT, **TORCH),
     _train("xr-transformer, 2 ranks", "xr-transformer", *CHECKPOINT, *ENCODER, ranks=2, kills_workers=True, **TORCH),
     _train("full, 2 ranks", "full", *CHECKPOINT, *ENCODER, ranks=2, kills_workers=True, **TORCH),
@@ -90,6 +96,8 @@ class Trial:
         self.data = folder / "train.jsonl"
         rows = zip(made.texts, made.lists, strict=True)
         self.data.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
+        self.rows = folder / "rows.txt"
+        self.rows.write_text(_as_rows(made.texts, made.lists))
         self.texts = folder / "texts.jsonl"
         self.texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made.texts * 20))
         self.encoder = make_encoder(folder / "encoder")
@@ -111,7 +119,7 @@ class Trial:
 
     def _run(self, job: Job, out: str, kill_after: float | None) -> bool:
         """Run a job; return whether it ended by itself. It must then have succeeded."""
-        places = {name: str(getattr(self, name)) for name in ("data", "texts", "model", "encoder")}
+        places = {name: str(getattr(self, name)) for name in ("data", "rows", "texts", "model", "encoder")}
         places["settings"] = str(self.folder / "settings.json")
         Path(places["settings"]).write_text(json.dumps(job.settings))
         words = [word.format(out=self.folder / out, **places) for word in job.command]
@@ -159,6 +167,16 @@ class Trial:
                 name = re.sub(re.escape(out), "OUT", path.relative_to(self.folder).as_posix())
                 found[name] = _without_files(content) if path.name == "config.json" else content
         return found
+
+
+def _as_rows(texts: Sequence[str], lists: Sequence[Sequence[str]]) -> str:
+    """Return tf-idf rows and labels in the format of the Extreme Classification Repository."""
+    X, (labels, Y) = Tfidf().fit_transform(texts), Labels.from_lists(lists)
+    lines = [f"{X.shape[0]} {X.shape[1]} {len(labels)}"]
+    for x, y in zip(X, Y, strict=True):
+        features = " ".join(f"{column}:{value:.5f}" for column, value in zip(x.indices, x.data, strict=True))
+        lines.append(f"{','.join(map(str, y.indices))} {features}")
+    return "\n".join(lines) + "\n"
 
 
 def _without_files(content: bytes) -> bytes:
