@@ -350,3 +350,18 @@ def test_the_pooling_that_was_found_is_stored(make: Any, encoder_folder: Path, c
     again = umpteen.load(tmp_path / "model")
     assert again.config_.encoder.pooling == "cls"
     np.testing.assert_array_equal(again.embed(corpus[0][:5]), model.embed(corpus[0][:5]))
+
+
+def test_probabilities_cost_no_texts_where_fusion_is_fitted(encoder_folder: Path) -> None:
+    texts, lists, _ = make_corpus(400, seed=4)
+    learn = {"training.epochs": 2.0, "training.learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
+    usual = tiny(encoder_folder) | learn | {"training.validation_fraction": 0.25}
+    calibrated, plain = (
+        create("xr-transformer", usual | rows).fit(texts, lists) for rows in ({}, {"calibration.rows": 0})
+    )
+    assert calibrated.calibration_ is not None
+    assert plain.calibration_ is None
+    unseen = make_corpus(60, seed=9)[0]
+    one, other = calibrated.topk(unseen, 20), plain.topk(unseen, 20)
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_array_equal(one.scores, other.scores)

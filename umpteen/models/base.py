@@ -7,7 +7,7 @@ connects features, trees and the store, and has no algorithm of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,46 +15,48 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen import __version__, store
-from umpteen.config import ModelConfig, difference, to_dict, update
+from umpteen import store
+from umpteen.config import ModelConfig, difference, update
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.data.stored_rows import StoredRows
-from umpteen.data.stored_texts import StoredTexts, digest_of
-from umpteen.data.stored_tfidf import StoredTfidf
+from umpteen.data.stored_texts import StoredTexts
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
 from umpteen.engine.ranks import present
-from umpteen.engine.tasks import SharesFiles, Task
-from umpteen.errors import BadConfig, BadInput
+from umpteen.errors import BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
-from umpteen.linear.stored_arrays import ROWS, load_rows
 from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
 from umpteen.models.ahead import PREDICT, TRAIN
-from umpteen.models.ensemble_rules import merge_by_tiers, tiers
+from umpteen.models.ensemble_rules import tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.examples import Examples
 from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
 from umpteen.models.explanation import Explanation
-from umpteen.models.fusion import Scorer
 from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import FEATURES, TEXTS, Training, begin_run, end_tasks
+from umpteen.models.ranker import Training, begin_run, end_tasks
 from umpteen.models.sklearn import Contract
+from umpteen.models.training_inputs import (
+    check_names,
+    check_trainable,
+    fit_stored,
+    fit_tfidf,
+    in_file,
+    name_vectors,
+    split,
+    store_rows,
+)
+from umpteen.models.tree_search import score_by_trees, search_tree, search_trees
 from umpteen.shortlist import TopK, check_count, check_k
-from umpteen.store import Run, fingerprint
 from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree, check_given
 from umpteen.tree.trace import Kept
-
-_WARM_UP = "umpteen.models.warmup:warm_up_tasks"
-_CALIBRATION_SEED = 1  # keeps this random split apart from others of the same seed
-_ALL = np.iinfo(np.int32).max  # reach of a beam that leaves nothing out
 
 
 class Model(Contract, Predictor):
@@ -468,184 +470,3 @@ def check_export(to: str) -> None:
     """Refuse formats that encoders cannot be exported to."""
     if to != "onnx":
         raise BadInput(f"an encoder can be exported to onnx, but not to {to!r:.80}")
-
-
-def split(
-    X: Any, matrix: sp.csr_matrix, n_held_out: int, seed: int
-) -> tuple[tuple[Any, sp.csr_matrix], tuple[Any, sp.csr_matrix] | None]:
-    """Split inputs and labels into those to train on, and those held out, if any."""
-    if not n_held_out:
-        return (X, matrix), None
-    rows = X if isinstance(X, StoredTexts | StoredRows) else list(X) if is_texts(X) else as_csr(X)
-    check_rows_match(rows, matrix)
-    order = np.random.default_rng((seed, _CALIBRATION_SEED)).permutation(matrix.shape[0])
-    held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
-
-    def take(some: np.ndarray) -> tuple[Any, sp.csr_matrix]:
-        return [rows[i] for i in some] if isinstance(rows, Sequence) else rows[some], matrix[some]
-
-    if isinstance(rows, StoredTexts):
-        return (rows.take(kept), matrix[kept]), take(held_out)
-    if isinstance(rows, StoredRows):
-        return (rows.take(kept), matrix[kept]), (rows.take(held_out).csr(), matrix[held_out])
-    return take(kept), take(held_out)
-
-
-def in_file(X: Any, run: Run | None) -> Any:
-    """Write texts to a file if a training has little memory, or other processes are to read them.
-
-    The processes of a cluster warm up meanwhile.
-    """
-    if run is None or not run.in_files:
-        return X
-    from_texts = is_texts(X)
-    if isinstance(run.engine, SharesFiles):
-        run.engine.warm_up(Task(_WARM_UP, {"from_texts": from_texts}))
-    if not from_texts:
-        return StoredRows(as_csr(X))
-    if isinstance(X, StoredTexts):
-        return X
-    return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)
-
-
-def fit_stored(texts: StoredTexts, config: ModelConfig, progress: Progress, run: Run) -> tuple[Tfidf, Rows]:
-    """Turn texts in a file into rows in a file."""
-    stages = run.part(FEATURES, fingerprint(__version__, to_dict(config.tfidf), texts.digest()))
-    threads = n_threads(config.threads)
-    tfidf = StoredTfidf(stages, texts, config.tfidf, run.engine, run.memory, threads, progress).fit_transform()
-    return tfidf, load_rows(stages.place)
-
-
-def store_rows(X: StoredRows, config: ModelConfig, run: Run) -> Rows:
-    """Write feature rows to a file as the settings want them."""
-    threads = n_threads(config.threads)
-    arrays = (X.matrix.indptr, X.matrix.indices, X.matrix.data)
-    chosen = () if X.rows is None else (X.rows,)
-    settings = to_dict(config) | {"threads": 0}  # all of them: a training that ends removes its stages, and no other's
-    stages = run.part(FEATURES, fingerprint(__version__, settings, X.shape, *arrays, *chosen))
-    X.write(stages, ROWS, threads, normalize=config.normalize)
-    return load_rows(stages.place)
-
-
-def fit_tfidf(
-    X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
-) -> tuple[Tfidf | None, sp.csr_matrix]:
-    """Turn what came in into rows; what could not be trained on is refused before texts are read."""
-    features = check_trainable(X, matrix)
-    if features is None:
-        return fit_words(X, config, progress)
-    features = features.csr() if isinstance(features, StoredRows) else features
-    return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
-
-
-def fit_words(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf, sp.csr_matrix]:
-    """Turn texts that can be trained on into rows of words."""
-    tfidf = Tfidf(config.tfidf, threads=config.threads)
-    return tfidf, tfidf.fit_transform(X, progress=progress)
-
-
-def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | StoredRows | None:
-    """Refuse what could not be trained on; return feature rows, None for texts."""
-    features = X if isinstance(X, StoredRows) else None if is_texts(X) else as_csr(X)
-    check_rows_match(X if features is None else features, matrix)
-    if matrix.shape[0] == 0:
-        raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
-    if features is not None and features.shape[1] == 0:
-        raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
-    if features is None and not any(str(text).strip() for text in X):
-        raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
-    if matrix.nnz == 0:
-        raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
-    return features
-
-
-def check_names(targets: Targets, config: ModelConfig, *, has_words: bool) -> None:
-    """Refuse a tree that is to see the labels' names where there are none, or no words of texts to read them by."""
-    if config.tree.vectors != "pifa" and not (has_words and targets.names is not None):
-        raise BadConfig("tree.vectors needs texts and label names; use pifa, or name the labels of texts")
-
-
-def name_vectors(tfidf: Tfidf, targets: Targets, config: ModelConfig) -> sp.csr_matrix | None:
-    """Return the labels' names as rows, if the tree is to see them."""
-    return None if config.tree.vectors == "pifa" else tfidf.transform(targets.names)
-
-
-def search_tree(
-    head: LinearTree, rows: Rows, k: int, beam: int | None, wanted: np.ndarray | None, threads: int
-) -> TopK:
-    """Search one tree for labels by their numbers, of those ``wanted`` if any are named."""
-    flags = None if wanted is None else head.tree.allowed_nodes(wanted)
-    reach = head.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
-
-    def search(places: int) -> TopK:
-        wide = beam if wanted is None else beam_for_wanted(wanted, beam, places)
-        top = head.topk(rows, min(places, head.tree.n_labels), beam=wide, allowed=flags, threads=threads)
-        positions, top.labels = top.labels, head.tree.order[top.labels]
-        if top.k and (positions[:, -1] < 0).any():
-            top.labels[positions < 0] = -1
-        return top
-
-    return padded(widened(search, min(k, head.tree.n_labels), reach), k)
-
-
-def search_trees(
-    heads: Sequence[LinearTree], rows: Rows, k: int, rule: str, threads: int, beam: int | None = None,
-    wanted: np.ndarray | None = None,
-) -> TopK:  # fmt: skip
-    """Search several trees and merge what they find by a rule."""
-    if len(heads) == 1:
-        return search_tree(heads[0], rows, k, beam, wanted, threads)
-    wanted_tiers = tiers(k, heads[0].tree.n_labels)
-    tops = [search_tree(head, rows, wanted_tiers[-1].depth, beam, wanted, threads) for head in heads]
-    return merge_by_tiers(tops, rule, wanted_tiers)
-
-
-def ranker_scorer(
-    heads: Sequence[LinearTree], rows: Rows, config: ModelConfig, threads: int, beam: int | None = None,
-    wanted: np.ndarray | None = None,
-) -> Scorer:  # fmt: skip
-    """Return the trees of a ranker as a scorer of some texts."""
-    return Scorer(
-        lambda k: search_trees(heads, rows, k, config.ensemble, threads, beam, wanted),
-        lambda pairs: score_by_trees(heads, rows, pairs, threads).data,
-        config.search.post,
-    )
-
-
-def score_by_trees(heads: Sequence[LinearTree], rows: Rows, pairs: sp.csr_matrix, threads: int) -> sp.csr_matrix:
-    """Return the scores of the stored entries of ``pairs``, averaged over the trees."""
-    parts = [head.score_labels(rows, pairs, threads=threads) for head in heads]
-    scores = parts[0]
-    scores.data = np.mean([part.data for part in parts], axis=0, dtype=np.float32)
-    return scores
-
-
-def widened(search: Callable[[int], TopK], k: int, reach: int) -> TopK:
-    """Search for k labels where the usual beam leads to ``reach`` in any case; for more of them it is made wider.
-
-    A wider beam may find labels that score higher. They are put behind those that were found without: so the first
-    labels are the same whatever k is.
-    """
-    top = search(min(k, reach))
-    while reach < k:
-        reach *= 2
-        top = top.continued(search(reach).first(k))
-    return top
-
-
-def reach_of_wanted(wanted: np.ndarray, beam: int | None) -> int:
-    """Return how many of the labels that are wanted a beam finds: each node on the way leads to one."""
-    return beam if beam < len(wanted) else _ALL
-
-
-def beam_for_wanted(wanted: np.ndarray, beam: int, k: int) -> int:
-    """Return how many nodes are enough for k of the labels that are wanted."""
-    return max(beam, min(k, len(wanted)))
-
-
-def padded(top: TopK, k: int) -> TopK:
-    """Fill rows up to k places with −1."""
-    if top.k >= k:
-        return top
-    missing = ((0, 0), (0, k - top.k))
-    return TopK(np.pad(top.labels, missing, constant_values=-1), np.pad(top.scores, missing))

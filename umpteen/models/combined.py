@@ -13,7 +13,6 @@ from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig
 from umpteen.linear.trace import trace_beam
 from umpteen.models import fusion
-from umpteen.models.base import ranker_scorer
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
 from umpteen.models.explain import (
@@ -27,6 +26,7 @@ from umpteen.models.explain import (
     explain_trees,
 )  # fmt: skip
 from umpteen.models.explanation import Path
+from umpteen.models.tree_search import ranker_scorer
 from umpteen.shortlist import TopK
 from umpteen.tree.trace import Kept
 

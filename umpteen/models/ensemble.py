@@ -23,7 +23,7 @@ from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile, NotFitted
 from umpteen.kernels import ahead
 from umpteen.models.ahead import TRAIN
-from umpteen.models.base import Model, check_export, in_file, split
+from umpteen.models.base import Model, check_export
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
 from umpteen.models.estimate import Estimate
@@ -33,6 +33,7 @@ from umpteen.models.folder import calibration_arrays, check_digests, count_of, r
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import begin_run, end_tasks
 from umpteen.models.recipes import RECIPES, create_members
+from umpteen.models.training_inputs import in_file, split
 from umpteen.shortlist import TopK, check_k
 from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree

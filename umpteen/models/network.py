@@ -21,17 +21,6 @@ from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig
 from umpteen.models import fusion
-from umpteen.models.base import (
-    beam_for_wanted,
-    check_names,
-    check_trainable,
-    fit_tfidf,
-    name_vectors,
-    padded,
-    ranker_scorer,
-    reach_of_wanted,
-    widened,
-)
 from umpteen.models.combined import CombinedModel, ReadTexts
 from umpteen.models.explain import explain_network, network_beam
 from umpteen.models.explanation import Path
@@ -47,6 +36,8 @@ from umpteen.models.ranker import (
     with_init,
 )  # fmt: skip
 from umpteen.models.time_budget import with_time_budget
+from umpteen.models.training_inputs import check_names, check_trainable, fit_tfidf, name_vectors
+from umpteen.models.tree_search import beam_for_wanted, padded, ranker_scorer, reach_of_wanted, widened
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.store.tensors import Allocate

@@ -27,7 +27,6 @@ from umpteen.linear import DenseHead, LinearTree
 from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.background import Background, one_at_a_time
-from umpteen.models.base import check_names, check_trainable, fit_words, name_vectors, ranker_scorer
 from umpteen.models.combined import CombinedModel, ReadTexts
 from umpteen.models.explain import explain_head
 from umpteen.models.explanation import Path
@@ -35,6 +34,8 @@ from umpteen.models.folder import Parts, head_post
 from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
 from umpteen.models.ranker import Training, allocator, clustered, kept_tree, with_init
 from umpteen.models.time_budget import with_time_budget
+from umpteen.models.training_inputs import check_names, check_trainable, fit_words, name_vectors
+from umpteen.models.tree_search import ranker_scorer
 from umpteen.store import Checkpoint
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, check_given, pifa, resolutions
