@@ -176,14 +176,14 @@ class Network:
         levels, init = self._levels if level is None else [level], self.config.training.init
         if init == "random":
             return
-        of_levels = {one: truth[one] for one in levels}
-        for one, R in of_levels.items():
+        chosen = {one: truth[one] for one in levels}
+        for one, R in chosen.items():
             self.module.set_prior(one, node_shares(R).to(self.encoder.device))
         initialiser = Initialiser(self, tokens, progress)
         if self.config.whitens:
-            initialiser.set_discriminants(of_levels)
+            initialiser.set_discriminants(chosen)
         elif init == "newton" and self.reads_vectors:
-            for one, R in of_levels.items():
+            for one, R in chosen.items():
                 cost = self.config.training.init_cost * self.module.head(one).scale ** 2  # for vectors of that length
                 initialiser.solve(one, R, truth[one - 1] if one else None, cost)
 
