@@ -573,7 +573,7 @@ def test_texts_that_are_held_out_have_no_say_in_first_weights(
     seen, initialise = [], Network.initialise
 
     def watched(network: Network, tokens: Any, truth: Any, *rest: Any, **more: Any) -> None:
-        seen.append({len(tokens), *(R.shape[0] for R in truth)})
+        seen.append({len(tokens), *(R.shape[0] for R in truth.values())})
         initialise(network, tokens, truth, *rest, **more)
 
     monkeypatch.setattr(Network, "initialise", watched)

@@ -23,7 +23,7 @@ from umpteen.neural.initialise import Initialiser, node_shares
 from umpteen.neural.levels import Level
 from umpteen.neural.passes import Batch, evaluating, of_levels, predicting, reported
 from umpteen.neural.readers import States, make_reader
-from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions
+from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, hold_out, precisions, state_name
 from umpteen.neural.training_state import FinishedTraining
 from umpteen.neural.truth import TruthTable
 from umpteen.shortlist import TopK
@@ -113,10 +113,10 @@ class Network:
     def _train(self, level: int | None, job: Job) -> Report:
         """Train one level, or all of them together."""
         module = self.module if level is None else Level(self.module, level, scores_all=self.config.is_recursive)
-        trainer = self._trainer(level, module, job)
-        finished = FinishedTraining(job.checkpoint, trainer.state_name, module)
+        finished = FinishedTraining(job.checkpoint, state_name(self._stage(level)), module)
         if finished.is_there:
             return Report.of(finished.load(job.record))
+        trainer = self._trainer(level, module, job)
         self._prepare(trainer, level, job)
         report = trainer.run()
         finished.save(report, trainer.curve.records)
@@ -138,8 +138,11 @@ class Network:
 
     def truth(self, level: int | None, job: Job) -> list[sp.csr_matrix]:
         """Return the true nodes of the texts, for each level that a turn needs."""
-        levels = self._levels if level is None else range(max(level - 1, 0), level + 1)
-        return [self.tree.lift(job.targets, one) for one in levels]
+        return [self.tree.lift(job.targets, one) for one in self._needed(level)]
+
+    def _needed(self, level: int | None) -> range:
+        """Return the levels whose true nodes a turn needs: all of them, or a level and the one above."""
+        return self._levels if level is None else range(max(level - 1, 0), level + 1)
 
     def _is_measured(self, level: int | None) -> bool:
         """Return whether a turn is measured on held-out texts: labels are ranked by the last level."""
@@ -156,10 +159,9 @@ class Network:
         if level and self.config.training.negatives != "tfn":
             trainer.predicted = self.choose(job.tokens, level, progress=job.progress)
         if not trainer.has_state:
-            tokens, targets = job.tokens, job.targets
+            tokens, truth = job.tokens, dict(zip(self._needed(level), trainer.truth, strict=True))
             if len(job.held_out):  # they are unknown to the first weights, too
-                tokens, targets = tokens.take(job.rows), targets[job.rows]
-            truth = [self.tree.lift(targets, one) for one in self._levels]
+                tokens, truth = tokens.take(job.rows), {one: R[job.rows] for one, R in truth.items()}
             self.initialise(tokens, truth, level, progress=job.progress)
 
     def _finish(self, targets: sp.csr_matrix) -> None:
@@ -170,9 +172,10 @@ class Network:
     # First weights
 
     def initialise(
-        self, tokens: Tokens, truth: Sequence[sp.csr_matrix], level: int | None = None, *, progress: Progress = silent
-    ) -> None:
-        """Give the heads of a level, or of all, their first weights; ``truth`` has each level's nodes of every text."""
+        self, tokens: Tokens, truth: Mapping[int, sp.csr_matrix], level: int | None = None, *,
+        progress: Progress = silent,
+    ) -> None:  # fmt: skip
+        """Give the heads of a level, or of all, their first weights; ``truth`` has nodes of every text, by level."""
         levels, init = self._levels if level is None else [level], self.config.training.init
         if init == "random":
             return

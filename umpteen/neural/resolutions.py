@@ -137,7 +137,8 @@ class Finetuning(Network):
         progress: Progress = silent,
     ) -> None:  # fmt: skip
         """Set the first weights of a level: the linear solution (eq. 11), or as ``training.init`` says."""
-        init, prior = self.config.init_at(level, self.tree.n_levels), log_odds(node_shares(R))
+        init, shares = self.config.init_at(level, self.tree.n_levels), node_shares(R)
+        prior = log_odds(shares)
         head, initialiser = self.module.head(level), Initialiser(self, [E] * (level + 1), progress)
         if init in ("prior", "random"):
             generator = torch.Generator().manual_seed(self.config.seed + level)
@@ -146,7 +147,7 @@ class Finetuning(Network):
         elif init == "newton":
             initialiser.solve(level, R, selected, self.config.training.init_cost)
         elif head.whitening is not None:
-            head.set_prior(node_shares(R).to(self.encoder.device))
+            head.set_prior(shares.to(self.encoder.device))
             initialiser.set_discriminants({level: R})
         else:
             self._set(head, *_discriminants(torch.from_numpy(E).to(self.encoder.device), R, prior))

@@ -124,7 +124,7 @@ class Trainer:
     @property
     def state_name(self) -> str:
         """The name of the training state in the checkpoint."""
-        return self.stage.replace(" ", "-").replace(",", "")
+        return state_name(self.stage)
 
     @property
     def has_state(self) -> bool:
@@ -338,6 +338,17 @@ class _Average:
 
 def _weights(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return itertools.chain(module.named_parameters(), module.named_buffers())
+
+
+def state_name(stage: str) -> str:
+    """Return the name of a training's state in the checkpoint, by that of the stage.
+
+    Examples
+    --------
+    >>> state_name("fine-tuning on 4,271 nodes")
+    'fine-tuning-on-4271-nodes'
+    """
+    return stage.replace(" ", "-").replace(",", "")
 
 
 def hold_out(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
