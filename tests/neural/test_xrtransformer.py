@@ -352,13 +352,14 @@ def test_the_pooling_that_was_found_is_stored(make: Any, encoder_folder: Path, c
     np.testing.assert_array_equal(again.embed(corpus[0][:5]), model.embed(corpus[0][:5]))
 
 
-def test_probabilities_cost_no_texts_where_fusion_is_fitted(encoder_folder: Path) -> None:
+@pytest.mark.parametrize(("recipe", "own"), [("xr-transformer", {}), ("cascadexml", {"ranker": True})])
+def test_probabilities_cost_no_texts_where_fusion_is_fitted(
+    recipe: str, own: dict[str, Any], encoder_folder: Path
+) -> None:
     texts, lists, _ = make_corpus(400, seed=4)
     learn = {"training.epochs": 2.0, "training.learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
     usual = tiny(encoder_folder) | learn | {"training.validation_fraction": 0.25}
-    calibrated, plain = (
-        create("xr-transformer", usual | rows).fit(texts, lists) for rows in ({}, {"calibration.rows": 0})
-    )
+    calibrated, plain = (create(recipe, usual | own | rows).fit(texts, lists) for rows in ({}, {"calibration.rows": 0}))
     assert calibrated.calibration_ is not None
     assert plain.calibration_ is None
     unseen = make_corpus(60, seed=9)[0]

@@ -486,9 +486,9 @@ class NeuralConfig(ModelConfig):
         return n_labels <= network.max_nodes or self.has_full_head(n_labels)
 
     def fits_fusion(self, n_labels: int) -> bool:
-        """Return whether coarse-to-fine training leaves ``fusion`` open, and holds texts out to fit it on."""
-        is_open = self.head_weight is None and not self.fusion
-        return is_open and self.trains_labels(n_labels) and self.training.validation_fraction > 0
+        """Return whether ``fusion`` is left open, and texts are held out to fit it on."""
+        has_both = self.trains_labels(n_labels) if self.is_recursive else self.ranker
+        return has_both and self.head_weight is None and not self.fusion and self.training.validation_fraction > 0
 
     def with_features(self, n_labels: int) -> NeuralConfig:
         """Replace ``features`` = auto."""

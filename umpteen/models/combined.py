@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.calibration import Calibration
 from umpteen.config import NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.errors import BadConfig
 from umpteen.linear.trace import trace_beam
+from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge_by_tiers, tiers
@@ -29,6 +31,36 @@ from umpteen.models.explanation import Path
 from umpteen.models.tree_search import ranker_scorer
 from umpteen.shortlist import TopK
 from umpteen.tree.trace import Kept
+
+
+def fit_fusion(
+    ranker: fusion.Scorer, classifiers: fusion.Scorer, Y: sp.csr_matrix, split: tuple[np.ndarray, np.ndarray],
+    config: NeuralConfig, *, can_drop: bool,
+) -> tuple[fusion.Weights | None, Calibration | None]:  # fmt: skip
+    """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on.
+
+    Parameters
+    ----------
+    ranker, classifiers
+        Scorers of the held-out texts.
+    Y, split
+        The labels of all texts; the numbers of those trained on, and of those held out.
+    config
+        Settings of the model.
+    can_drop
+        Whether classifiers that do not improve on the ranker can be left out of the model: the weights are then None.
+    """
+    trained_on, held_out = split
+    counts = Y[trained_on].getnnz(axis=0)  # a held-out text would be known by the labels it alone has
+    scorers, truth = (ranker, classifiers, fusion.frequency(counts)), Y[held_out]
+    weights = fusion.fit(scorers, truth)
+    if weights is None and not can_drop:
+        scorers, weights = scorers[:2], fusion.RANKER
+    if not config.calibration.rows or not truth.nnz:
+        return weights, None
+    k = min(ABOVE_THRESHOLD, Y.shape[1])
+    top = ranker.topk(k) if weights is None else fusion.fuse(scorers, weights, k, Y.shape[1])
+    return weights, Calibration.fit(top, truth)
 
 
 @dataclass(frozen=True)
@@ -68,6 +100,10 @@ class CombinedModel(EncodedModel):
         config = super().config
         self._check_order(config)
         return config  # type: ignore[return-value]
+
+    def _n_held_out(self, matrix: sp.csr_matrix) -> int:
+        """Return how many rows are held out to calibrate the model: none if those that fit ``fusion`` serve for it."""
+        return 0 if self.config.fits_fusion(matrix.shape[1]) else super()._n_held_out(matrix)
 
     def _classifiers(self, rows: ReadTexts, beam: int | None, wanted: np.ndarray | None, threads: int) -> fusion.Scorer:
         """Return the classifiers as a scorer of some texts."""

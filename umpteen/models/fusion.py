@@ -22,6 +22,7 @@ from umpteen.shortlist import TopK
 Weights = tuple[float, ...]  # of the ranker's margin, the classifiers' margin, perhaps the frequency; and the bias
 
 USUAL: Weights = (1.5, 1.0, 0.0)  # where there are no texts to fit on; fits are about as far from it as from each other
+RANKER: Weights = (1.0, 0.0, 0.0)  # ranks as the ranker alone does
 _TINY = 1e-45  # about the smallest float32
 _FARTHEST = 1e-7  # from 0 and 1 at which log-odds are cut off: what float32 distinguishes near 1
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.calibration import Calibration
 from umpteen.config import NetworkConfig, NeuralConfig
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import check_rows_match
@@ -21,7 +22,7 @@ from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.engine.ranks import present
 from umpteen.errors import BadConfig
 from umpteen.models import fusion
-from umpteen.models.combined import CombinedModel, ReadTexts
+from umpteen.models.combined import CombinedModel, ReadTexts, fit_fusion
 from umpteen.models.explain import explain_network, network_beam
 from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts
@@ -108,28 +109,28 @@ class NetModel(CombinedModel):
             if E is None:
                 return Parts(config, targets, tfidf if reads_features else None, source.n_inputs, [], neural)
             rows = Rows.mixed(features, E, config.embedding_weight, allocate)
-            if config.head_weight is None and not config.fusion:
-                weights = self._fusion(network, tokens, rows, matrix, config, tree, by_name, allocate)
-                config = replace(config, fusion=weights)
+            weights, calibration = config.fusion, None
+            if config.fits_fusion(matrix.shape[1]):
+                weights, calibration = self._fusion(network, tokens, rows, matrix, config, tree, by_name, allocate)
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
-        return Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
+        config = replace(config, linear=linear, fusion=weights)
+        return Parts(config, targets, tfidf, rows.n_features, heads, neural, calibration)
 
     def _fusion(
         self, network: Any, tokens: Tokens, rows: Rows, matrix: sp.csr_matrix, config: NeuralConfig,
         tree: LabelTree | None, by_name: sp.csr_matrix | None, allocate: Allocate,
-    ) -> fusion.Weights:  # fmt: skip
-        """Fit how much ranker and network count on texts that neither was trained on."""
+    ) -> tuple[fusion.Weights, Calibration | None]:  # fmt: skip
+        """Train a ranker on what the network was trained on, and fit on the other texts how much the two count."""
         kept, held_out = network.split(len(tokens))
         if not len(held_out):
-            return ()
+            return (), None
         heads, _ = Training(rows.take(kept, allocate), matrix[kept], config, tree, by_name).heads()
         threads, unseen, texts = n_threads(config.threads), rows.take(held_out), tokens.take(held_out)
         ranker = ranker_scorer(heads, unseen, config, threads)
         net = fusion.Scorer(
             lambda k: network.topk(texts, k), lambda pairs: network.score_labels(texts, pairs), "sigmoid"
         )
-        scorers = ranker, net, fusion.frequency(matrix[kept].getnnz(axis=0))
-        return fusion.fit(scorers, matrix[held_out]) or (1.0, 0.0, 0.0)
+        return fit_fusion(ranker, net, matrix, (kept, held_out), config, can_drop=False)
 
     def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:
         """Return what the reader reads of texts: tokens, or features."""

@@ -111,7 +111,7 @@ def _with_trees(work: Work, config: ModelConfig, network: NetworkSize | None, ra
 
 def _with_ranker(work: Work, config: ModelConfig, n_dense: int, rates: Rates) -> Work:
     """Add linear classifiers over rows with so many dense columns."""
-    data, n_rankers = work.data, _count_rankers(config)
+    data, n_rankers = work.data, _count_rankers(config, work.data.n_labels)
     tree = TreeSize.of(data, n_dense, config, n_threads(config.threads))
     times = n_rankers * config.trees * (LOGISTIC if config.linear.loss == "logistic" else 1.0)
     amount = times * tree.n_visits * (data.per_row + n_dense + VISIT_FEATURES)
@@ -182,7 +182,6 @@ def _device(config: NeuralConfig) -> str:
         return "cpu"
 
 
-def _count_rankers(config: ModelConfig) -> int:
+def _count_rankers(config: ModelConfig, n_labels: int) -> int:
     """Return how many rankers are trained: two if one of them is needed to fit ``fusion``."""
-    is_fused = isinstance(config, NeuralConfig) and config.head_weight is None
-    return 2 if is_fused and config.training.validation_fraction and not config.fusion else 1
+    return 2 if isinstance(config, NeuralConfig) and config.fits_fusion(n_labels) else 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,10 +24,9 @@ from umpteen.engine import Callback, History, Progress, ignore, n_threads, silen
 from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
-from umpteen.metrics import ABOVE_THRESHOLD
 from umpteen.models import fusion
 from umpteen.models.background import Background, one_at_a_time
-from umpteen.models.combined import CombinedModel, ReadTexts
+from umpteen.models.combined import CombinedModel, ReadTexts, fit_fusion
 from umpteen.models.explain import explain_head
 from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts, head_post
@@ -120,14 +119,10 @@ class XRTransformer(CombinedModel):
             if not present().is_main:
                 return None
             found = ranking.finish(network, tokens, in_background, E, progress, checkpoint, record)
-        config = replace(config, linear=found.linear, fusion=found.fusion)
-        neural = None if found.drops_encoder else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
+        config = replace(config, linear=found.linear, fusion=found.fusion or ())
+        neural = None if found.fusion is None else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
         words = tfidf if config.features != "encoder" else None
-        return Parts(config, targets, words, found.n_features, found.heads, neural, found.calibration)
-
-    def _n_held_out(self, matrix: sp.csr_matrix) -> int:
-        """Return how many rows are held out to calibrate the model: none if those that fit ``fusion`` serve for it."""
-        return 0 if self.config.fits_fusion(matrix.shape[1]) else super()._n_held_out(matrix)
+        return Parts(config, targets, words, found.heads[0].n_features, found.heads, neural, found.calibration)
 
     def _checked(self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None) -> NeuralConfig:
         """Return the settings; refuse what could not be trained on before time is spent."""
@@ -214,13 +209,14 @@ class XTransformer(XRTransformer):
     }
 
 
-class _Found:
-    """What training a ranker beside an encoder leads to."""
+class _Found(NamedTuple):
+    """What training a ranker beside an encoder leads to; ``fusion`` is None if the ranker is better alone."""
 
-    def __init__(self, heads: list[LinearTree], linear: LinearConfig, head: DenseHead | None, weights: fusion.Weights):
-        self.heads, self.linear, self.head, self.fusion = heads, linear, head, weights
-        self.n_features, self.drops_encoder = heads[0].n_features, False
-        self.calibration: Calibration | None = None
+    heads: list[LinearTree]
+    linear: LinearConfig
+    head: DenseHead | None
+    fusion: fusion.Weights | None
+    calibration: Calibration | None
 
 
 @dataclass(frozen=True)
@@ -240,17 +236,13 @@ class _Ranking:
         return self.config.fits_fusion(self.Y.shape[1]) and len(self.held_out) > 0
 
     @property
-    def trained_on(self) -> np.ndarray:
-        """The numbers of the texts that the encoder is trained on."""
-        return self._split[0]
-
-    @property
     def held_out(self) -> np.ndarray:
-        """The numbers of the texts that are held out from it."""
-        return self._split[1]
+        """The numbers of the texts that are held out from the encoder."""
+        return self.split[1]
 
     @cached_property
-    def _split(self) -> tuple[np.ndarray, np.ndarray]:
+    def split(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the texts that the encoder is trained on, and of those held out from it."""
         from umpteen.neural.trainer import hold_out  # torch is loaded by then
 
         return hold_out(self.Y.shape[0], self.config.training.validation_fraction, self.config.seed)
@@ -280,18 +272,18 @@ class _Ranking:
         calibration = None
         if self.fits_fusion:
             of_texts = network.encoder.embed(tokens.take(self.held_out)) if E is None else E[self.held_out]
-            weights, calibration = self._fusion(ranker or self._of_held_out(E), _head_scorer(head, of_texts, None))
-        drops_encoder = weights is None and config.features == "tfidf"
+            weights, calibration = fit_fusion(
+                ranker or self._of_held_out(E), _head_scorer(head, of_texts, None), self.Y,
+                self.split, config, can_drop=config.features == "tfidf",
+            )  # fmt: skip
         heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint, record=record)
         for one in history.records:
             record(one)
-        found = _Found(heads, linear, head, weights or ())
-        found.drops_encoder, found.calibration = drops_encoder, calibration
-        return found
+        return _Found(heads, linear, head, weights, calibration)
 
     def _of_held_out(self, E: np.ndarray | None) -> fusion.Scorer:
         """Return a ranker that is trained on the texts that the encoder is trained on, as a scorer of the others."""
-        heads, _ = self._fit(E, self.trained_on)
+        heads, _ = self._fit(E, self.split[0])
         rows = self._rows(E, self.held_out)
         ranker = ranker_scorer(heads, rows, self.config, n_threads(self.config.threads))
         ranker = replace(ranker, topk=cache(ranker.topk))
@@ -310,25 +302,6 @@ class _Ranking:
         if some is not None:
             words, E = words[some], None if E is None else take_rows(E, some, allocate)
         return _ranker_rows(words, E, self.config, allocate)
-
-    def _fusion(
-        self, ranker: fusion.Scorer, classifiers: fusion.Scorer
-    ) -> tuple[fusion.Weights | None, Calibration | None]:
-        """Fit how much ranker and classifiers count, and probabilities, on texts that neither was trained on."""
-        counts = self.Y[self.trained_on].getnnz(axis=0)  # a held-out text would be known by the labels it alone has
-        Y, scorers = self.Y[self.held_out], (ranker, classifiers, fusion.frequency(counts))
-        weights = fusion.fit(scorers, Y)
-        if not self.config.calibration.rows or not Y.nnz:
-            return weights, None
-        k = min(ABOVE_THRESHOLD, Y.shape[1])
-        drops_encoder = weights is None and self.config.features == "tfidf"
-        if drops_encoder:
-            top = ranker.topk(k)
-        elif weights is None:
-            top = fusion.fuse(scorers[:2], fusion.USUAL, k, Y.shape[1])
-        else:
-            top = fusion.fuse(scorers, weights, k, Y.shape[1])
-        return weights, Calibration.fit(top, Y)
 
 
 def _has_own_processor(encoder: Any) -> bool:
