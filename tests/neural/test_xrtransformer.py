@@ -237,13 +237,20 @@ def test_labels_of_held_out_texts_do_not_count_where_fusion_is_fitted(
     np.testing.assert_array_equal(model.targets_.counts, Y.getnnz(axis=0))  # predictions use all
 
 
-def test_scores_are_the_probabilities_of_the_logistic_model(make: Any, corpus: Any, unseen: Any) -> None:
-    model = make(fusion=(1.5, 0.5, -0.25)).fit(corpus[0], corpus[1])
+@pytest.mark.parametrize(
+    ("search", "to_margins"),
+    [({}, lambda scores: -np.cbrt(-np.log(scores))), ({"leaf_post": "identity"}, lambda scores: scores)],
+    ids=["product", "raw margins"],
+)
+def test_scores_are_the_probabilities_of_the_logistic_model(
+    search: dict[str, str], to_margins: Callable[[np.ndarray], np.ndarray], make: Any, corpus: Any, unseen: Any
+) -> None:
+    model = make(fusion=(1.5, 0.5, -0.25), search=search).fit(corpus[0], corpus[1])
     texts, every = unseen[0][:9], sp.csr_matrix(np.ones((9, 20), np.float32))
     rows = model._rows(texts, 1)
     by_words = model.heads_[0].score_labels(rows.ranked, every).toarray().astype(float)
     by_encoder = model.neural_.head.score_labels(rows.seen, every).reshape(9, 20).astype(float)
-    margin = -np.cbrt(-np.log(by_words))
+    margin = to_margins(by_words)
     odds = np.log(by_encoder / (1 - by_encoder))
     expected = 1 / (1 + np.exp(-(1.5 * margin + 0.5 * odds - 0.25)))
     np.testing.assert_allclose(model.score_labels(texts, every).toarray(), expected, rtol=1e-4)

@@ -52,10 +52,11 @@ def ranker_scorer(
     wanted: np.ndarray | None = None,
 ) -> Scorer:  # fmt: skip
     """Return the trees of a ranker as a scorer of some texts."""
+    has_raw_margins = config.search.leaf_post == "identity"  # whatever the levels above are scored by
     return Scorer(
         lambda k: search_trees(heads, rows, k, config.ensemble, threads, beam, wanted),
         lambda pairs: score_by_trees(heads, rows, pairs, threads).data,
-        config.search.post,
+        "identity" if has_raw_margins else config.search.post,
     )
 
 
