@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._dynamo.utils import counters
 
 from umpteen.config import EncoderConfig
 from umpteen.data.locate import locate
@@ -24,6 +26,22 @@ from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_thr
 
 def load(folder: Path, **settings: Any) -> Encoder:
     return Encoder.load(EncoderConfig(**{"name": str(folder), "max_length": 16, "device": "cpu"} | settings))
+
+
+def test_a_layer_is_compiled_into_one_graph(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks that ``transformers`` installs to record the output of attention would divide it."""
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compiled, backend="eager"))
+    plain, encoder = load(encoder_folder), load(encoder_folder, compile="on")
+    ids, mask = torch.full((2, 8), 5), torch.ones((2, 8), dtype=torch.bool)
+    counters.clear()
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        found = encoder.states(ids, mask)
+        for one, other in zip(found, plain.states(ids, mask), strict=True):
+            torch.testing.assert_close(one, other)
+    assert len(found) == encoder.n_layers + 1
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 # Tokens

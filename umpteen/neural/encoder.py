@@ -346,11 +346,16 @@ def fastest_precision() -> str:
 def _compile_layers(model: Any) -> None:
     """Compile one layer, which serves all: they run the same code on other weights.
 
-    Where nothing can be compiled (no C compiler, an odd layer) it runs as it is.
+    Where nothing can be compiled (no C compiler, an odd layer) it runs as it is. ``transformers`` hooks every module
+    whose output it can record, once any is asked for. A hook inside a layer would divide it into several graphs, so
+    these are removed: states between layers are recorded by the hooks of the layers, and nothing else is read.
     """
     torch._dynamo.config.suppress_errors = True
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     for layer in max(lists, key=len, default=()):
+        for inner in layer.modules():
+            if inner is not layer:
+                inner._forward_hooks.clear()
         layer.compile(dynamic=True)
 
 
