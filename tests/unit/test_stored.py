@@ -185,6 +185,15 @@ def test_stored_texts_are_a_sequence(texts):
         texts[len(TEXTS)]
 
 
+def test_texts_have_the_same_digest_only_if_they_end_at_the_same_places(tmp_path):
+    rows = np.array([0, 1])
+    one, other = (
+        StoredTexts.write(Checkpoint(tmp_path / name, "key"), iter(some))
+        for name, some in (("one", ["red iron", "ore"]), ("other", ["red", " ironore"]))
+    )
+    assert len({one.digest(), other.digest(), one.take(rows).digest(), other.take(rows).digest()}) == 4
+
+
 @pytest.mark.parametrize("some", [TEXTS, [], ["", ""], ["", "apple", ""]])
 def test_texts_that_can_be_read_twice_are_written_as_others_are(tmp_path, monkeypatch, some):
     monkeypatch.setattr("umpteen.data.stored_texts._PART_BYTES", 20)

@@ -10,6 +10,7 @@ from typing import Any
 from umpteen.data.labels import Labels
 from umpteen.data.lines import open_text
 from umpteen.errors import BadInput
+from umpteen.store import fingerprint
 
 Row = tuple[str, Any]  # the text, and its labels as a list or a string that is split later
 _BRACKETED = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]*:[^<>]*)>")  # only URIs: a label may be called <g>
@@ -21,7 +22,8 @@ class Corpus:
     """A source of rows that can be read repeatedly.
 
     ``cells`` yields the labels alone, if that is cheaper; ``is_table`` says that the separator of labels is to be
-    detected; reading rows adds the names of labels to ``names``, if the format has them.
+    detected; reading rows adds the names of labels to ``names``, if the format has them. ``columns`` are those of a
+    table that are read.
     """
 
     where: Path
@@ -29,6 +31,14 @@ class Corpus:
     cells: Callable[[], Iterator[Any]] | None = None
     is_table: bool = False
     names: dict[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+
+    def state(self) -> str:
+        """Return a digest of which texts are read, and of the sizes and times of their files."""
+        files = sorted(self.where.iterdir()) if self.where.is_dir() else [self.where]
+        stats = [(path.name, path.stat()) for path in files]
+        sizes = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        return fingerprint(str(self.where.resolve()), sizes, list(self.columns))
 
     def texts(self) -> Iterator[str]:
         """Yield the texts."""
@@ -50,11 +60,13 @@ class Corpus:
 def split_cell(cell: Any) -> Any:
     """Split labels separated by blanks, and remove the angle brackets of URIs.
 
-    >>> split_cell("<http://example.org/a> b")
-    ['http://example.org/a', 'b']
+    >>> split_cell("<http://example.org/a> b"), split_cell("<urn:a>; <urn:b>")
+    (['http://example.org/a', 'b'], ['urn:a', 'urn:b'])
     """
     if not isinstance(cell, str):
         return cell
+    if "<" in cell and (uris := _uris(cell, ";,|")):
+        return uris
     labels = cell.replace("\t", " ").split(" ")  # not at other white space, which may be part of a label
     if "" in labels:
         labels = [label for label in labels if label]
@@ -65,6 +77,11 @@ def without_brackets(label: str) -> str:
     """Return the URI inside ``<…>``; other labels unchanged."""
     match = _BRACKETED.fullmatch(label)
     return match[1] if match else label
+
+
+def _uris(cell: str, separators: str) -> list[str]:
+    """Return the URIs in angle brackets of a cell; none if it holds anything else but blanks and separators."""
+    return _BRACKETED.findall(cell) if not _BRACKETED.sub("", cell).strip(f"{separators} \t") else []
 
 
 def _has_uris(cell: str) -> bool:
@@ -111,8 +128,7 @@ def split_cells(cells: Iterable[Any], separator: str | None = None) -> list[Any]
 
 def _split_at(cell: str, separator: str) -> list[str]:
     if _has_uris(cell):
-        between = _BRACKETED.sub("", cell).strip(f"{separator} \t")
-        return _BRACKETED.findall(cell) if not between else split_cell(cell)
+        return _uris(cell, separator) or split_cell(cell)
     return [label for part in cell.split(separator) if (label := part.strip())]
 
 

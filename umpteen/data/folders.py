@@ -1,5 +1,6 @@
 """Read texts and labels from line-aligned files, from the TSV of Annif, and from one file per document."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -23,7 +24,8 @@ def tsv_corpus(path: Path) -> Corpus:
 def document_corpus(folder: Path) -> Corpus:
     """Return the corpus of ``.txt`` files beside ``.key`` (a label per line) or ``.tsv`` files (``<uri><TAB>label``).
 
-    Texts without labels are omitted; the order is that of the file names.
+    Texts without labels are omitted; the order is that of the file names. Where there are both, a label of a ``.key``
+    file that is the name of one label in the ``.tsv`` files is that label.
     """
     names: dict[str, str] = {}
     return Corpus(folder, lambda: _documents(folder, names), names=names)
@@ -78,10 +80,21 @@ def _one_line(labels: str, here: str) -> str:
 
 
 def _documents(folder: Path, names: dict[str, str]) -> Iterator[Row]:
-    for text in _texts(folder):
-        label_file = _label_file(text)
-        if label_file is not None:
-            yield read_document(text), _document_labels(label_file, names)
+    found = [(text, file) for text in _texts(folder) if (file := _label_file(text)) is not None]
+    keys = _keys_by_name([file for _, file in found])
+    for text, file in found:
+        yield read_document(text), [keys.get(label, label) for label in _document_labels(file, names)]
+
+
+def _keys_by_name(label_files: list[Path]) -> dict[str, str]:
+    """Return the keys of the names that ``.tsv`` files have, if there are ``.key`` files, too: names alone."""
+    with_keys = [path for path in label_files if plain_suffix(path) == ".tsv"]
+    names: dict[str, str] = {}
+    if with_keys and len(with_keys) < len(label_files):
+        for path in with_keys:
+            _document_labels(path, names)
+    counts = Counter(names.values())
+    return {name: key for key, name in names.items() if counts[name] == 1}
 
 
 def _texts(folder: Path) -> list[Path]:

@@ -381,8 +381,7 @@ def _read_stored(
     found: _Found, corpus: Corpus, n_rows: int | None, storage: Callable[[str], Checkpoint], split: Prepare
 ) -> tuple[StoredTexts, LabelRows]:
     """Write the texts to a file, unless they are there already, and return them with the labels."""
-    state = found.where.stat()
-    key = fingerprint(str(found.where.resolve()), state.st_size, state.st_mtime_ns, n_rows)
+    key = fingerprint(corpus.state(), n_rows)
     builder = LabelRowsBuilder(split)
 
     def texts() -> Iterator[str]:

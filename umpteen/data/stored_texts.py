@@ -97,7 +97,9 @@ class StoredTexts(Sequence[str]):
 
     def digest(self) -> str:
         """Return a digest of all texts."""
-        digest = hashlib.sha256(np.ascontiguousarray(self._offsets if self.rows is None else self.rows))
+        digest = hashlib.sha256(np.ascontiguousarray(self._offsets))
+        if self.rows is not None:
+            digest.update(np.ascontiguousarray(self.rows))
         for first, last in blocks(len(self._text), _PART_BYTES):
             digest.update(self._text[first:last])
         return digest.hexdigest()

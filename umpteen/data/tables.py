@@ -67,7 +67,11 @@ def table_corpus(path: Path, kind: str, columns: Columns) -> Corpus:
     """Return the corpus of a table: ``kind`` is the suffix of its format."""
     names: dict[str, str] = {}
     wanted = [columns.text] if columns.labels is None else [columns.text, columns.labels]
-    return Corpus(path, lambda: _as_rows(table_values(path, kind, columns, wanted), names), is_table=True, names=names)
+    read = (*wanted, "header" if columns.has_header else "no header")
+    return Corpus(
+        path, lambda: _as_rows(table_values(path, kind, columns, wanted), names), is_table=True, names=names,
+        columns=read,
+    )  # fmt: skip
 
 
 def table_values(path: Path, kind: str, columns: Columns, wanted: Sequence[str]) -> Iterator[Values]:

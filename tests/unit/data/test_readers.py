@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -366,6 +367,23 @@ def test_only_files_with_positions_can_be_without_a_header(tmp_path):
         read(tmp_path, has_header=False)
 
 
+@pytest.mark.parametrize("cell", ["<urn:a> <urn:b>", "<urn:a>; <urn:b>", "<urn:a>,<urn:b>", "<urn:a> | <urn:b>"])
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_uris_in_brackets_are_labels_whatever_separates_them(tmp_path, cell, kind):
+    line = f'text,labels\none,"{cell}"\n' if kind == "csv" else f"one\t{cell}\n"
+    put(tmp_path, **{f"train__{kind}": line})
+    assert names_of(read(tmp_path)) == [["urn:a", "urn:b"]]
+
+
+def test_names_in_key_files_are_the_uris_that_tsv_files_name(tmp_path):
+    put(tmp_path, a__txt="one", a__key="Law\nArt\n", b__txt="two", b__tsv="<urn:l>\tLaw\n<urn:t>\tTax\n")
+    data = read(tmp_path)
+    assert data.labels.keys() == ["Art", "urn:l", "urn:t"]
+    assert names_of(data) == [["Art", "Law"], ["Law", "Tax"]]
+    put(tmp_path, c__txt="three", c__tsv="<urn:x>\tLaw\n")  # a name of two URIs stands for neither
+    assert read(tmp_path).labels.keys() == ["Art", "Law", "urn:l", "urn:t", "urn:x"]
+
+
 def test_a_given_separator(tmp_path):
     put(tmp_path, train__csv="text,labels\none,a; b|c d\ntwo,<urn:a>|<urn:b>\n", test__csv="text,labels\nx,c d\n")
     train = read(tmp_path, label_separator="|")
@@ -388,6 +406,27 @@ def test_a_separator_below_the_rows_that_are_read_is_not_seen(tmp_path):
     stored = read(tmp_path, n_rows=2, storage=lambda key: Checkpoint(tmp_path / "storage", key))
     assert stored.labels.keys() == plain.labels.keys() == ["law", "tax"]
     assert list(stored.texts) == plain.texts
+
+
+@pytest.mark.parametrize(
+    ("changed", "options"),
+    [
+        (lambda folder: None, {"text_column": "abstract"}),
+        (lambda folder: (folder / "train" / "a.txt").write_text("changed"), {}),
+    ],
+    ids=["another column", "another document"],
+)
+def test_texts_in_files_are_read_again_if_others_are_wanted(tmp_path, changed, options):
+    if options:
+        put(tmp_path, train__csv="text,abstract,labels\none,two,law\n")
+    else:
+        (tmp_path / "train").mkdir()
+        put(tmp_path / "train", a__txt="first", a__key="law")
+    storage = partial(Checkpoint, tmp_path / "storage")
+    before = list(read(tmp_path, storage=storage).texts)
+    changed(tmp_path)
+    after = list(read(tmp_path, storage=storage, **options).texts)
+    assert after == list(read(tmp_path, **options).texts) != before
 
 
 def test_messages_name_one_file(tmp_path):
