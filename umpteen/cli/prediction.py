@@ -159,7 +159,7 @@ def renamed(labels: Labels, vocab: Path, language: str | None, terminal: Termina
     """Return labels with the names of a vocabulary, and note how many have none."""
     vocabulary = Vocabulary.read(vocab)
     renamed = vocabulary.rename(labels, language)
-    terminal.note(str(vocabulary.coverage(labels, language)))
+    terminal.note(str(vocabulary.coverage(renamed, language)))
     return renamed
 
 

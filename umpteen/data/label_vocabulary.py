@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,15 +106,34 @@ class Vocabulary:
         return names[_best(names, _tag(language))] if names else None
 
     def rename(self, labels: Labels, language: str | None = None) -> Labels:
-        """Return the labels with the same keys and the names of this vocabulary; others keep their names."""
+        """Return the labels with the same keys and the names of this vocabulary; others keep their names.
+
+        If it has none of the keys, labels that are names in this language (in any, without one) get their keys.
+        """
         self._check_language(language)
         keys = labels.keys()
         if keys and not any(key in self._names for key in keys):
-            raise BadInput(f"{self._source} has none of the {len(keys)} labels, such as {keys[0]!r}; use its keys")
+            keys = self._keys_of_names(keys, _tag(language))
+            if not any(key in self._names for key in keys):
+                raise BadInput(
+                    f"{self._source} has none of the {len(keys)} labels, such as {keys[0]!r}, as a key or as a name; "
+                    "use its keys"
+                )
         names = [self.name(key, language) or name for key, name in zip(keys, labels.names(), strict=True)]
         renamed = Labels(names, keys)
         renamed.separator = labels.separator
         return renamed
+
+    def _keys_of_names(self, labels: list[str], tag: str) -> list[str]:
+        """Return the keys of labels that are names of one key alone; others stay."""
+        named: dict[str, set[str]] = {}
+        for key, names in self._names.items():
+            for other, name in names.items():
+                if not tag or _fits(other, tag):
+                    named.setdefault(name, set()).add(key)
+        found = [next(iter(keys)) if len(keys := named.get(label, ())) == 1 else label for label in labels]
+        counts = Counter(found)
+        return [key if counts[key] == 1 else label for key, label in zip(found, labels, strict=True)]
 
     def coverage(self, labels: Labels, language: str | None = None) -> Coverage:
         """Count the labels without a name, and those with a name in another language only."""

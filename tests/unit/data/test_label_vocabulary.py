@@ -64,8 +64,21 @@ def test_languages_and_keys_that_are_not_there():
         vocabulary.rename(Labels(["urn:1"]), "nl")
     with pytest.raises(BadInput, match="a tag such as sv or en-GB, but is 'not a tag'"):
         vocabulary.rename(Labels(["urn:1"]), "not a tag")
-    with pytest.raises(BadInput, match=r"v\.csv has none of the 1 labels, such as 'law'"):
-        vocabulary.rename(Labels(["law"]))
+    with pytest.raises(BadInput, match=r"v\.csv has none of the 1 labels, such as 'unheard of'"):
+        vocabulary.rename(Labels(["unheard of"]))
+
+
+def test_labels_that_are_names_get_their_keys():
+    vocabulary = Vocabulary(NAMES | {"urn:5": {"en": "law-suit", "de": "Steuer"}}, "v.csv")
+    labels = vocabulary.rename(Labels(["tyre", "law", "unheard of"]), "en")
+    assert labels.keys() == ["urn:2", "urn:1", "unheard of"]
+    assert labels.names() == ["tyre", "law", "unheard of"]
+    assert str(vocabulary.coverage(labels, "en")).startswith("Of 3 labels, 1 are not in the vocabulary")
+    assert vocabulary.rename(Labels(["oikeus", "law", "tyre"])).keys() == ["oikeus", "law", "urn:2"]  # or two were one
+    with pytest.raises(BadInput, match="none of the 1 labels"):
+        vocabulary.rename(Labels(["Steuer"]), "de")  # of two keys
+    with pytest.raises(BadInput, match="none of the 1 labels"):
+        vocabulary.rename(Labels(["oikeus"]), "en")  # in another language
 
 
 @pytest.mark.parametrize(
