@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
             _terminal().note(str(interrupt) or "Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            streams.discard_output()
+            streams.discard(sys.stdout)
             raise typer.Exit(0) from None
         except (UmpteenError, OSError, MemoryError) as error:
             if ctx.meta["umpteen.debug"]:
@@ -407,7 +407,7 @@ def evaluate(
     requests = Requests(breakdown, per_text, reliability, pr_curve)
     loaded = umpteen.load(model, backend=backend)
     options["resources"] = Resources.of(None, engine, workers, threads or 0, address, storage)
-    options["folder"] = model
+    options |= {"folder": model, "backend": backend}
     run(loaded, data_path(data), split=split, terminal=terminal, ks=depths, requests=requests, **options)
 
 

@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TextIO
 
 
 class ClosedOutput(io.TextIOBase):
@@ -32,7 +33,7 @@ def prepare() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def discard_output() -> None:
-    """Discard buffered output, which Python would try to write again at exit."""
+def discard(stream: TextIO) -> None:
+    """Discard what is written to a stream, also what is buffered, which Python would try to write again at exit."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,5 +1,6 @@
 """Output of the commands: results to stdout; notes, progress and errors to stderr."""
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from umpteen.cli.streams import discard
 from umpteen.engine import Callback as RecordCallback
 from umpteen.engine import Progress as Callback
 from umpteen.engine import Record, silent, stage_name
@@ -227,10 +229,13 @@ def duration(seconds: float) -> str:
 
 
 class _Console(Console):
-    """A console that raises BrokenPipeError, which rich would turn into an exit."""
+    """A console whose reader may exit: results end with BrokenPipeError, work goes on without notes and progress."""
 
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+        if not self.stderr:
+            raise BrokenPipeError
+        self.quiet = True
+        discard(sys.stderr)
 
 
 def _console(stderr: bool) -> Console:
