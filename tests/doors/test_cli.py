@@ -614,6 +614,14 @@ def test_streams_that_are_closed_get_a_sentence(model: Path, data: Path, tmp_pat
     assert umpteen.load(tmp_path / "m").labels_.names() == sorted(WORDS)
 
 
+def test_a_training_goes_on_if_nobody_reads_its_progress(data: Path, tmp_path: Path) -> None:
+    with command("train", data, "-o", tmp_path / "m", *SMALL) as process:
+        process.stderr.close()
+        process.stdout.close()
+        assert process.wait(timeout=300) == 0
+    assert umpteen.load(tmp_path / "m").labels_.names() == sorted(WORDS)
+
+
 def test_a_closed_pipe_ends_a_table_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     with command("settings") as process:
         process.stdout.close()
@@ -1042,6 +1050,22 @@ def test_compare_says_that_a_model_knows_other_labels(model: Path, data: Path, t
     found = " ".join(run("compare", model, tmp_path / "others", data).stderr.split())
     assert "others: no label of" in found
     assert f"{model}: no label of" not in found
+
+
+def test_compare_finds_what_evaluate_finds_in_either_order(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys.tsv").write_text("sweet apple\turn:f\nripe pear\turn:f\na saw\turn:t\na drill\turn:t\n")
+    (tmp_path / "names.csv").write_text("text,labels\nsweet apple,fruit\nripe pear,fruit\na saw,tool\na drill,tool\n")
+    (tmp_path / "vocab.tsv").write_text("urn:f\tfruit\nurn:t\ttool\n")
+    keys, names = tmp_path / "k", tmp_path / "n"
+    vocab = ["--vocab", tmp_path / "vocab.tsv"]
+    assert run("train", tmp_path / "keys.tsv", "-o", keys, "-q", *vocab, *SMALL).exit_code == 0
+    assert run("train", tmp_path / "names.csv", "-o", names, "-q", *SMALL).exit_code == 0
+    test = tmp_path / "keys.tsv"
+    single = [json.loads(run("evaluate", path, test, "--json", "-k", "1").stdout)["P@1"] for path in (keys, names)]
+    for order in ((0, 1), (1, 0)):
+        models = [(keys, names)[i] for i in order]
+        found = json.loads(run("compare", *models, test, "--json", "-k", "1").stdout)["metrics"]["P@1"]
+        assert [found["a"], found["b"]] == pytest.approx([single[i] for i in order], abs=1e-3)
 
 
 def test_compare_escapes_texts_and_takes_feature_rows(

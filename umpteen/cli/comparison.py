@@ -27,9 +27,11 @@ def compare(
     columns: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the metrics of two models on a split of ``data`` with their differences."""
-    dataset = read_for(models[0], data, split, **(columns or {}))
+    dataset, of_b = read_for(models[0], data, split, **(columns or {})), None
+    if models[1].labels_ != models[0].labels_:
+        of_b = read_for(models[1], data, split, **(columns or {}))
     with terminal.progress() as progress:
-        options = {"n_resamples": _RESAMPLES, "seed": seed, "threads": threads, "progress": progress}
+        options = {"dataset_b": of_b, "n_resamples": _RESAMPLES, "seed": seed, "threads": threads, "progress": progress}
         found = compare_models(*models, dataset, ks, **options)
     for name, share in zip(names, found.unseen_labels, strict=True):
         if share >= MANY_UNSEEN:

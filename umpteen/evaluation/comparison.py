@@ -114,6 +114,7 @@ def compare_models(
     dataset: Dataset,
     ks: Sequence[int] = (1, 3, 5),
     *,
+    dataset_b: Dataset | None = None,
     n_resamples: int = _RESAMPLES,
     seed: int = 0,
     threads: int | None = None,
@@ -121,7 +122,8 @@ def compare_models(
 ) -> Comparison:
     """Predict a dataset with two models and compare them, see :func:`compare_rankings`.
 
-    The labels of the dataset are matched with those of each model by key, else by name.
+    The labels of the dataset are matched with those of each model by key, else by name. ``dataset_b`` has the same
+    rows, read for the second model, if that one has other labels: names that the first gives to labels are its own.
 
     Examples
     --------
@@ -133,9 +135,9 @@ def compare_models(
     0.0
     """
     tops, truths = [], []
-    for model in (model_a, model_b):
-        tops.append(predict_all(model, labelled_inputs(model, dataset), max(ks), threads, progress))
-        truths.append(dataset.align(model.labels_).Y)
+    for model, data in ((model_a, dataset), (model_b, dataset if dataset_b is None else dataset_b)):
+        tops.append(predict_all(model, labelled_inputs(model, data), max(ks), threads, progress))
+        truths.append(data.align(model.labels_).Y)
     found = compare_rankings(*tops, truths[0], ks, Y_b=truths[1], n_resamples=n_resamples, seed=seed)
     return found._replace(unseen_labels=tuple(map(unseen_labels, (model_a, model_b), truths)))
 
