@@ -153,7 +153,7 @@ def test_tables_show_formulas_and_assumptions() -> None:
         (["--labels", "10M"], "a plan needs sizes"),
         (["--labels", "many", "--rows", "2M"], "--labels takes a number such as 10M, but got 'many'"),
         (["--labels", "0", "--rows", "2M"], "--labels takes a number"),
-        (["--labels", "1M", "--rows", "2M", "--memory", "8XB"], "--memory takes a number such as 8GB"),
+        (["--labels", "1M", "--rows", "2M", "--memory", "8XB"], "memory is a number of bytes or text such as"),
         (["--labels", "1M", "--rows", "2M", "--set", "tree.brnching=2"], "tree.branching"),
     ],
 )

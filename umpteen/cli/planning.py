@@ -10,10 +10,10 @@ from rich.filesize import decimal
 from umpteen.cli.terminal import Terminal, duration
 from umpteen.data import read
 from umpteen.data.size import DataSize
+from umpteen.engine import Memory
 from umpteen.errors import BadInput
 
 _COUNTS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
-_SIZES = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _SCALED = (
     "Scaled: features and labels per row as in the data; label frequencies keep their shape over relative ranks, so a "
     "label has {:.3g} rows on average; features grow as the square root of rows."
@@ -53,7 +53,7 @@ def plan(
 
     config = create(recipe, settings).config
     size, assumption = _size(data, config, wanted, kind, terminal, columns or {})
-    memory = None if wanted.memory is None else amount(wanted.memory, _SIZES, "--memory", "8GB")
+    memory = None if wanted.memory is None else float(Memory.of(wanted.memory).total)
     found = Plan.of(
         size, config, cores=wanted.cores, nodes=wanted.nodes, memory=memory,
         rates=_measured(terminal) if measure else TYPICAL,
@@ -76,7 +76,7 @@ def _size(
 ) -> tuple[DataSize, str]:
     """Return the size of the data to plan for, and what was assumed of it."""
     labels, rows = (
-        None if text is None else round(amount(text, _COUNTS, flag, "10M"))
+        None if text is None else round(amount(text, flag, "10M"))
         for text, flag in ((wanted.labels, "--labels"), (wanted.rows, "--rows"))
     )
     if data is None:
@@ -96,16 +96,16 @@ def _size(
     return size, _SCALED.format(size.n_positives / size.n_labels)
 
 
-def amount(text: str, units: Mapping[str, float], flag: str, example: str) -> float:
-    """Read a positive number with a unit.
+def amount(text: str, flag: str, example: str) -> float:
+    """Read a count.
 
-    >>> amount("10M", _COUNTS, "--labels", "10M"), amount("8GB", _SIZES, "--memory", "8GB")
-    (10000000.0, 8000000000.0)
+    >>> amount("10M", "--labels", "10M")
+    10000000.0
     """
     word = text.strip().upper().replace("_", "").replace(",", "")
-    unit = next((unit for unit in sorted(units, key=len, reverse=True) if word.endswith(unit)), "")
+    unit = next((unit for unit in _COUNTS if word.endswith(unit)), "")
     try:
-        value = float(word.removesuffix(unit)) * units.get(unit, 1.0)
+        value = float(word.removesuffix(unit)) * _COUNTS.get(unit, 1.0)
     except ValueError:
         value = 0.0
     if not 1.0 <= value < 1e15:
