@@ -34,6 +34,16 @@ def test_engines_evaluate_like_the_model(saved, tmp_path, engine, monkeypatch):
     assert not (tmp_path / "blocks").exists()
 
 
+def test_engines_name_the_labels_of_single_texts(saved, tmp_path):
+    written = []
+    for name, flags in (("one", []), ("other", ["--engine", "local"])):
+        file = tmp_path / f"{name}.jsonl"
+        ran = CliRunner().invoke(app, ["evaluate", str(saved), "demo", "-q", "--per-text", str(file), *flags])
+        assert ran.exit_code == 0, ran.output
+        written.append(file.read_text())
+    assert written[0] == written[1]
+
+
 def test_rows_are_evaluated_by_engines_too(tmp_path):
     train, test = umpteen.load_demo("train").take(range(2000)), umpteen.load_demo("test")
     tfidf = umpteen.Tfidf()

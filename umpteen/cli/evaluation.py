@@ -38,10 +38,11 @@ def evaluate(
     columns: Mapping[str, Any] | None = None,
     resources: Resources | None = None,
     folder: Path | None = None,
+    backend: str | None = None,
 ) -> None:
     """Print the metrics of a model on a split of ``data``, and what else was asked for.
 
-    An engine of the ``resources`` predicts with the model in ``folder``.
+    An engine of the ``resources`` predicts with the model in ``folder``, opened with ``backend``.
     """
     requests = requests or Requests()
     requests.check()
@@ -51,7 +52,7 @@ def evaluate(
     options = {"propensity": constants, "threshold": _as_score(model, threshold), "threads": threads}
     with terminal.progress() as progress:
         collectors = list(collected.values())
-        with _predicting(resources, folder, progress) as predict:
+        with _predicting(resources, folder, model.targets_.names, backend, progress) as predict:
             options |= {"collectors": collectors, "progress": progress, "predict": predict}
             found = evaluate_model(model, dataset, ks, **options)
     if found.unseen_labels >= MANY_UNSEEN:
@@ -72,19 +73,25 @@ def evaluate(
 
 
 @contextmanager
-def _predicting(resources: Resources | None, folder: Path | None, progress: Progress) -> Iterator[Any]:
+def _predicting(
+    resources: Resources | None, folder: Path | None, names: Sequence[str] | None, backend: str | None,
+    progress: Progress,
+) -> Iterator[Any]:  # fmt: skip
     """Yield what predicts with an engine, or None if the model predicts in this process."""
     if resources is None or resources.engine is None or folder is None:
         yield None
         return
+    from umpteen.models.batch_job import forget
     from umpteen.models.block_predictions import BlockPredictions
 
     with TemporaryDirectory(prefix="umpteen-") as temporary:
         storage = resources.storage or Path(temporary)
         resources.check_storage(storage)
         try:
-            yield BlockPredictions(Path(local_folder(folder)), storage, resources.engine, BLOCK, progress)
+            place, engine = Path(local_folder(folder)), resources.engine
+            yield BlockPredictions(place, storage, engine, BLOCK, progress, label_names=names, backend=backend)
         finally:
+            forget()
             resources.close()
 
 

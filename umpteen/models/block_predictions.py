@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ _INPUTS, _BLOCKS, _FEATURES = "inputs", "blocks", "features"
 @part_task
 def predict_rows(
     checkpoint: Checkpoint, *, model: str, digest: str, inputs: dict[str, str], are_texts: bool, first: int, last: int,
-    k: int, threads: int,
+    k: int, backend: str | None, threads: int,
 ) -> Tensors:  # fmt: skip
     """Return the k best labels of a range of rows."""
     X = StoredTexts(inputs) if are_texts else load_matrix(Checkpoint(**inputs), _FEATURES)
-    top = open_model(model, digest, None).topk(X[first:last], k, threads=threads)
+    top = open_model(model, digest, backend).topk(X[first:last], k, threads=threads)
     found = {"labels": top.labels, "scores": top.scores}
     return found if top.probabilities is None else found | {"probabilities": top.probabilities}
 
@@ -49,6 +49,10 @@ class BlockPredictions:
         What runs the tasks.
     block_rows
         Rows of a block.
+    label_names
+        Names of the model's labels, for the predictions.
+    backend
+        What computes the encoder, as in ``umpteen.load``.
     """
 
     model: Path
@@ -56,26 +60,28 @@ class BlockPredictions:
     engine: Engine
     block_rows: int
     progress: Progress = silent
+    label_names: Sequence[str] | None = None
+    backend: str | None = None
 
     def __call__(self, X: Any, k: int) -> Iterator[TopK]:
         """Predict all blocks, then yield them in order."""
         run, digest = Run(self.folder, self.engine), model_digest(self.model)
         inputs = self._place(run, X)
         n_rows = X.shape[0] if sp.issparse(X) else len(X)
-        stages = run.part(_BLOCKS, fingerprint(__version__, digest, inputs["key"], k, self.block_rows))
+        stages = run.part(_BLOCKS, fingerprint(__version__, digest, inputs["key"], k, self.block_rows, self.backend))
         parts = [
             Part(f"{first}-{last}", {"first": first, "last": last}, last - first)
             for first, last in blocks(n_rows, self.block_rows)
         ]
         common = {"model": str(self.model.absolute()), "digest": digest, "inputs": dict(inputs), "k": k}
-        common["are_texts"] = not sp.issparse(X)
+        common |= {"are_texts": not sp.issparse(X), "backend": self.backend}
         names = make_parts(
             stages, self.engine, predict_rows, parts, common=common, stage="predict", progress=self.progress
         )
         try:
             for name in names:
                 arrays = stages.load(name)
-                top = TopK(arrays["labels"], arrays["scores"])
+                top = TopK(arrays["labels"], arrays["scores"], self.label_names)
                 top.probabilities = arrays.get("probabilities")
                 yield top
         finally:
