@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from umpteen.data.labels import Labels
 from umpteen.errors import BadInput
 from umpteen.models import Model
 
-from .conftest import N_LABELS, NETS, Made
+from .conftest import LINEAR, N_LABELS, NETS, Made
 
 Fitted = Callable[[str], Model]
 WHOLE = {"beam": N_LABELS}  # so wide that nothing is left out
@@ -110,6 +111,17 @@ def test_allowed_equals_exhaustive_search_among_them(
     assert np.isin(top.labels, allowed).all()
     expected = -np.sort(-all_scores(model, held_out.texts)[:, allowed], axis=1)[:, :k]
     np.testing.assert_allclose(top.scores, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_all_labels_allowed_are_none_excluded(recipe: str, fitted: Fitted, held_out: Made) -> None:
+    model = copy.deepcopy(fitted(recipe))
+    if model.config.trees > 1:
+        pytest.skip("trees vote with labels further down, too, and a search goes down another way to these")
+    if recipe in LINEAR:
+        model.set_params(search__beams=(2, 1))
+    free, allowed = (model.topk(held_out.texts, 1, allowed=labels) for labels in (None, np.arange(N_LABELS)))
+    np.testing.assert_array_equal(allowed.labels, free.labels)
+    np.testing.assert_array_equal(allowed.scores, free.scores)
 
 
 def test_allowed_labels_are_found_with_the_usual_beam(recipe: str, fitted: Fitted, held_out: Made) -> None:

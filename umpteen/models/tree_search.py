@@ -22,10 +22,11 @@ def search_tree(
 ) -> TopK:
     """Search one tree for labels by their numbers, of those ``wanted`` if any are named."""
     flags = None if wanted is None else head.tree.allowed_nodes(wanted)
-    reach = head.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
+    kept = head.beams(beam, 1)[:-1].tolist()
+    reach = head.reach(beam) if wanted is None else reach_of_wanted(wanted, kept, head.tree.sizes)
 
     def search(places: int) -> TopK:
-        wide = beam if wanted is None else beam_for_wanted(wanted, beam, places)
+        wide = beam if wanted is None or places <= reach else max(*kept, min(places, len(wanted)))
         top = head.topk(rows, min(places, head.tree.n_labels), beam=wide, allowed=flags, threads=threads)
         positions, top.labels = top.labels, head.tree.order[top.labels]
         if top.k and (positions[:, -1] < 0).any():
@@ -81,14 +82,13 @@ def widened(search: Callable[[int], TopK], k: int, reach: int) -> TopK:
     return top
 
 
-def reach_of_wanted(wanted: np.ndarray, beam: int | None) -> int:
-    """Return how many of the labels that are wanted a beam finds: each node on the way leads to one."""
-    return beam if beam < len(wanted) else _ALL
+def reach_of_wanted(wanted: np.ndarray, kept: Sequence[int], sizes: Sequence[int]) -> int:
+    """Return how many of the labels that are wanted a search finds: each node that it keeps leads to one.
 
-
-def beam_for_wanted(wanted: np.ndarray, beam: int, k: int) -> int:
-    """Return how many nodes are enough for k of the labels that are wanted."""
-    return max(beam, min(k, len(wanted)))
+    ``kept`` and ``sizes`` are the numbers of nodes that are kept at each level above the labels, and of all nodes.
+    """
+    least = min((few for few, size in zip(kept, sizes, strict=False) if few < size), default=_ALL)
+    return least if least < len(wanted) else _ALL
 
 
 def padded(top: TopK, k: int) -> TopK:

@@ -240,7 +240,7 @@ class Network:
             flags = [torch.from_numpy(flag).to(self.encoder.device) for flag in every]
         n_texts = len(texts[0]) if isinstance(texts, list) else len(texts)
         labels, scores = np.full((n_texts, k), -1, np.int32), np.zeros((n_texts, k), np.float32)
-        beams = [self._beam(level, k, beam) for level in range(self.tree.n_levels - 1)]
+        beams = self.beams(k, beam)
         for rows, reads in self.batches(texts, self._candidates(beams), searches=True):
             with predicting():
                 found = self.module.topk(reads, k, beams, allowed=flags)
@@ -310,7 +310,7 @@ class Network:
         """Return for each level below the first the share of true nodes that are scored; none if nothing is true."""
         if self.tree.n_levels == 1 or not truth.nnz:
             return []
-        beams = [self._beam(level, 1, beam) for level in range(self.tree.n_levels - 1)]
+        beams = self.beams(1, beam)
         right = [TruthTable(self.tree.lift(truth, level), self.encoder.device) for level in self._levels]
         found, batches = np.zeros(self.tree.n_levels), self.batches(tokens, self._candidates(beams), searches=True)
         for rows, reads in reported(batches, "shortlists", len(tokens), progress):
@@ -334,7 +334,7 @@ class Network:
 
     def choose(self, tokens: Tokens, level: int, *, progress: Progress = silent) -> sp.csr_matrix:
         """Return the nodes (texts, nodes above) whose children a level will learn; values are their priority."""
-        beams = [self._beam(above, 1, None) for above in range(level)]
+        beams = self.beams(1)[:level]
         if ranks().are_many:
             chosen = ranks().in_shares(len(tokens), lambda own: self._chosen(tokens.take(own), level, beams, progress))
         else:
@@ -400,6 +400,10 @@ class Network:
             if kept < self.tree.sizes[level]:
                 n_labels = min(n_labels, kept * max(self._fewest_labels[level], 1))
         return n_labels
+
+    def beams(self, k: int, wanted: int | None = None) -> list[int]:
+        """Return how many nodes of each level above the labels are kept."""
+        return [self._beam(level, k, wanted) for level in range(self.tree.n_levels - 1)]
 
     def _beam(self, level: int, k: int, wanted: int | None) -> int:
         """Return how many nodes of a level are kept: as many as are asked for, but enough for k labels."""

@@ -48,7 +48,7 @@ def trace_beam(network: Network, texts: Texts, k: int) -> list[Kept]:
 
 def _beams(network: Network, k: int) -> list[int]:
     """Return how many nodes of each level above the labels are kept in a search for k labels."""
-    return [network._beam(level, min(k, network.reach()), None) for level in range(network.tree.n_levels - 1)]
+    return network.beams(min(k, network.reach()))
 
 
 def _places(module: Cascade, reads: list[Any], nodes: list[int], widths: list[int]) -> list[Place]:
