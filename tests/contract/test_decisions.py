@@ -147,6 +147,20 @@ def test_ensembles_are_calibrated_as_a_whole(data: Dataset, fresh: Dataset, tmp_
     assert ensemble.describe()["calibrated"] is True
 
 
+def test_an_ensemble_that_is_fitted_again_drops_its_old_probabilities(data: Dataset) -> None:
+    ensemble = Ensemble([XRLinear(threads=1), DiSMEC(threads=1)]).fit(data.texts, data.Y)
+    assert ensemble.calibration_ is not None
+    few = data.take(range(60))
+    assert ensemble.fit(few.texts, few.Y).calibration_ is None
+
+
+def test_an_ensemble_of_fitted_models_describes_the_threshold_that_it_uses(data: Dataset, model: XRLinear) -> None:
+    ensemble = Ensemble([model, DiSMEC(threads=1).fit(data.texts, data.Y, label_names=data.labels)])
+    facts = ensemble.describe()
+    assert facts["calibrated"] is True
+    assert ensemble.threshold_ == pytest.approx(ensemble.score_at(facts["threshold"]))
+
+
 def test_explanations_show_probabilities(model: XRLinear, fresh: Dataset) -> None:
     text = fresh.texts[0]
     top, found = model.topk([text], 5), model.explain(text)

@@ -281,6 +281,16 @@ def test_a_model_inside_another(rows: sp.csr_matrix, made: Made) -> None:
     assert ClassifierChain(XRLinear(threads=1)).fit(rows, Y).predict(rows).shape == Y.shape
 
 
+def test_a_model_that_an_engine_trained_can_be_pickled_before_it_is_saved(made: Made, tmp_path: Path) -> None:
+    model = XRLinear(**{"tree": {"leaf_size": 8}}).fit(made.texts, made.Y, engine="local", checkpoint=tmp_path / "work")
+    copies = [pickle.loads(pickle.dumps(model)), deepcopy(model)]
+    copies[0].save(tmp_path / "copy")
+    assert any((tmp_path / "work").iterdir())  # the stages are those of the model that was fitted
+    model.save(tmp_path / "model")
+    for other in copies:
+        np.testing.assert_array_equal(other.topk(made.texts, 3).scores, model.topk(made.texts, 3).scores)
+
+
 def test_a_fitted_model_can_be_pickled(recipe: str, fitted: Callable[[str], Model], made: Made) -> None:
     model = fitted(recipe)
     model.score_labels(made.texts, made.Y)  # a model keeps what this works out

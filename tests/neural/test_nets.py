@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -645,6 +646,21 @@ def test_a_step_moves_the_embeddings_of_the_features_that_were_read() -> None:
     assert (moved[:2] > 0).all()
     assert not moved[2:].any()
     assert not reader.waiting
+
+
+def test_a_step_is_the_same_however_its_texts_are_divided() -> None:
+    X = sp.random(8, 6, 0.6, format="csr", random_state=0, dtype=np.float32)
+    config = neural({"network.reader": "bag", "network.hidden": 3, "training.learning_rate": 0.1})
+    source = FeatureRows(6, config)
+    reader = FeatureBag(source, 1, config).train()
+    other = copy.deepcopy(reader)
+    flat, goals = source.flat(WeightedFeatures.of_rows(X)), torch.randn(8, 3)
+    for learner, size in ((reader, 8), (other, 3)):
+        for rows in np.split(np.arange(8), range(size, 8, size)):
+            (e,) = learner(*flat.batch(rows))
+            (e * goals[rows]).sum().backward()
+        learner.step()
+    torch.testing.assert_close(reader.weight, other.weight)
 
 
 def test_only_true_paths_are_trained_on() -> None:

@@ -258,6 +258,16 @@ def test_scores_are_the_probabilities_of_the_logistic_model(
     np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1), rtol=1e-4)
 
 
+def test_an_encoder_that_nothing_reads_is_left_out(make: Any, corpus: Any, unseen: Any, tmp_path: Path) -> None:
+    model = make(head_weight=0.0, features="tfidf").fit(corpus[0], corpus[1])
+    assert model.neural_ is None
+    assert model.takes_texts
+    assert model.describe()["input"] == "texts"
+    model.save(tmp_path / "model")
+    again = umpteen.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.topk(unseen[0], 3).labels, model.topk(unseen[0], 3).labels)
+
+
 def test_the_same_labels_come_first_whatever_k_is(make: Any, corpus: Any, unseen: Any) -> None:
     model = make().fit(corpus[0], corpus[1])
     one, many = model.topk(unseen[0], 1), model.topk(unseen[0], 15)

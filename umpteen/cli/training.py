@@ -138,8 +138,8 @@ def _train_and_save(
     data: str, output: Path, model: Any, settings: Collection[str], terminal: Terminal, checkpoint: Path | None,
     vocab: Path | None, logs: Sequence[str], given: Mapping[str, Any], resources: Resources,
 ) -> None:  # fmt: skip
-    from umpteen.models.ranker import TEXTS, check_places
     from umpteen.models.rescue import save_or_rescue
+    from umpteen.models.runs import TEXTS, check_places
 
     configs = [member.config for member in getattr(model, "models", [model])]
     for key, when in {key: when for config in configs for key, when in config.unused.items()}.items():

@@ -476,7 +476,7 @@ class NeuralConfig(ModelConfig):
         """Return whether the classifiers of the labels are trained in blocks, without an optimiser."""
         if self.network.head != "auto":
             return self.network.head == "full"
-        return self.training.loss == "bce" and n_labels > self.network.max_nodes
+        return self.is_recursive and self.training.loss == "bce" and n_labels > self.network.max_nodes
 
     def trains_labels(self, n_labels: int) -> bool:
         """Return whether coarse-to-fine training ends with the labels, not with clusters of them."""

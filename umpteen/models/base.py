@@ -26,13 +26,12 @@ from umpteen.data.stored_texts import StoredTexts
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
-from umpteen.engine.ranks import present
 from umpteen.errors import BadInput
 from umpteen.kernels import ahead
 from umpteen.linear import LinearTree
 from umpteen.linear.trace import trace_beam
 from umpteen.models import folder
-from umpteen.models.ahead import PREDICT, TRAIN
+from umpteen.models.ahead import PREDICT
 from umpteen.models.ensemble_rules import tiers
 from umpteen.models.estimate import Estimate
 from umpteen.models.examples import Examples
@@ -40,21 +39,19 @@ from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, exp
 from umpteen.models.explanation import Explanation
 from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import Training, begin_run, end_tasks
+from umpteen.models.ranker import Training
 from umpteen.models.sklearn import Contract
 from umpteen.models.training_inputs import (
+    begun,
     check_names,
     check_trainable,
     fit_stored,
     fit_tfidf,
-    in_file,
     name_vectors,
-    split,
     store_rows,
 )
 from umpteen.models.tree_search import score_by_trees, search_tree, search_trees
 from umpteen.shortlist import TopK, check_count, check_k
-from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree, check_given
 from umpteen.tree.trace import Kept
 
@@ -154,18 +151,11 @@ class Model(Contract, Predictor):
         engine
             What runs the tasks of the linear classifiers: ``"local"`` (this process), ``"processes"``, or an engine.
         """
-        calls = check_callbacks(callbacks)
-        run = begin_run([self.config], checkpoint, memory, engine)
-        ahead.plan(TRAIN)
-        matrix, targets = read_targets(Y, label_names)
-        with resident_limit(None if run is None else run.memory.maps):
-            X = in_file(readable(X), run)
-            kept, held_out = split(X, matrix, self._n_held_out(matrix), self.config.seed)
-            self._learn(*kept, targets, tree, progress, run, calls)
-        end_tasks(run, engine)
-        if held_out is not None and held_out[1].nnz and present().is_main:
-            self.calibrate(*held_out)
-        self._checkpoint = run
+        calls, given = check_callbacks(callbacks), {"checkpoint": checkpoint, "memory": memory, "engine": engine}
+        with begun([self.config], X, Y, label_names, self._n_held_out, **given) as data:
+            self._learn(data.X, data.Y, data.targets, tree, progress, data.run, calls)
+        self._calibrate_on(data.held_out)
+        self._checkpoint = data.run
         return self
 
     def _n_held_out(self, matrix: sp.csr_matrix) -> int:
@@ -246,14 +236,15 @@ class Model(Contract, Predictor):
         rows = self._rows(X, workers)
         if allowed is not None:
             wanted = np.unique(self.targets_.ids(allowed))
-            beam = beam or self._usual_beam
         top = self._ranked(rows, k, beam, wanted, workers)
         top.label_names = self.targets_.names
         return self._with_probabilities(top)
 
     @property
-    def _usual_beam(self) -> int:
-        return self.config_.search.beam
+    def takes_texts(self) -> bool:
+        """Whether the model was trained on texts; otherwise it takes feature rows."""
+        self._check_fitted()
+        return self.tfidf_ is not None
 
     @property
     def _given_threshold(self) -> float | None:
@@ -386,7 +377,7 @@ class Model(Contract, Predictor):
             "chosen": {key: value for key, value in chosen.items() if key not in idle},
             "labels": len(self.labels_),
             "features": self.n_features_in_,
-            "input": "texts" if self.tfidf_ is not None else "feature rows",
+            "input": "texts" if self.takes_texts else "feature rows",
             "trees": len(self.heads_),
             "levels": list(self.heads_[0].tree.sizes) if self.heads_ else [],
             "weights": sum(head.n_weights for head in self.heads_),

@@ -19,7 +19,7 @@ from umpteen.errors import BadConfig, BadInput
 from umpteen.models.base import Model
 from umpteen.models.estimate import Estimate
 from umpteen.models.lazy_neural import SavedEncoder
-from umpteen.models.ranker import FINETUNING
+from umpteen.models.runs import FINETUNING
 from umpteen.models.time_budget import with_time_budget
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree

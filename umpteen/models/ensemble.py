@@ -19,10 +19,7 @@ from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.targets import Targets, read_targets
 from umpteen.engine import Callback, Engine, Progress, Record, check_callbacks, silent, with_model
-from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile, NotFitted
-from umpteen.kernels import ahead
-from umpteen.models.ahead import TRAIN
 from umpteen.models.base import Model, check_export
 from umpteen.models.encoder_model import EncodedModel
 from umpteen.models.ensemble_rules import merge, merge_by_tiers, tiers
@@ -31,11 +28,9 @@ from umpteen.models.explain import explain_ensemble
 from umpteen.models.explanation import Explanation
 from umpteen.models.folder import calibration_arrays, check_digests, count_of, read_calibration, whole
 from umpteen.models.predictor import Predictor
-from umpteen.models.ranker import begin_run, end_tasks
 from umpteen.models.recipes import RECIPES, create_members
-from umpteen.models.training_inputs import in_file, split
+from umpteen.models.training_inputs import begun
 from umpteen.shortlist import TopK, check_k
-from umpteen.store.mapped import resident_limit
 from umpteen.tree import LabelTree
 
 _MEMBER = "model-{}"  # folder of a model inside the ensemble's
@@ -139,27 +134,22 @@ class Ensemble(Predictor):
         ``checkpoint``, the same call after an interruption goes on with the model, and the stage, where it stopped.
         Records that callbacks get have the number of the ``model``, from 1.
         """
-        calls = check_callbacks(callbacks)
-        untrained = self._untrained()
-        run = begin_run([model.config for model in untrained], checkpoint, memory, engine)
-        ahead.plan(TRAIN)
-        matrix, targets = read_targets(Y, label_names)
-        _check_labels(self.models, targets.labels, "Y")
-        config = untrained[0].config
-        X = in_file(readable(X), run)
-        kept, held_out = split(X, matrix, config.calibration.count(matrix.shape[0]), config.seed)
-        (X, matrix), fitted = kept, []
-        for number, model in enumerate(self.models):
-            if not _is_fitted(model):
-                model = type(model)(**model.get_params(deep=False))
-                numbered = [with_model(call, number + 1) for call in calls]
-                with resident_limit(None if run is None else run.memory.maps):
-                    model._learn(X, matrix, targets, tree, _named(progress, number), run, numbered)
-            fitted.append(model)
-        self.models_, self._checkpoint = fitted, run
-        end_tasks(run, engine)
-        if held_out is not None and held_out[1].nnz and present().is_main:
-            self.calibrate(*held_out)
+        calls, given = check_callbacks(callbacks), {"checkpoint": checkpoint, "memory": memory, "engine": engine}
+        configs, fitted = [model.config for model in self._untrained()], []
+
+        def count_held_out(matrix: sp.csr_matrix) -> int:
+            return configs[0].calibration.count(matrix.shape[0])
+
+        with begun(configs, X, Y, label_names, count_held_out, **given) as data:
+            _check_labels(self.models, data.targets.labels, "Y")
+            for number, model in enumerate(self.models):
+                if not _is_fitted(model):
+                    model = type(model)(**model.get_params(deep=False))
+                    numbered = [with_model(call, number + 1) for call in calls]
+                    model._learn(data.X, data.Y, data.targets, tree, _named(progress, number), data.run, numbered)
+                fitted.append(model)
+        self.models_, self._checkpoint, self.calibration_ = fitted, data.run, None
+        self._calibrate_on(data.held_out)
         return self
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
@@ -212,6 +202,11 @@ class Ensemble(Predictor):
         return explain_ensemble(self, text, label, k, max_words, threads)
 
     # Fitted state
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the models were trained on texts; otherwise they take feature rows."""
+        return self._fitted()[0].takes_texts
 
     def _fitted(self) -> list[Model]:
         """Return the fitted models."""

@@ -29,16 +29,16 @@ from umpteen.models.folder import Parts
 from umpteen.models.lazy_neural import FeatureSource, Neural, SavedNet, encoder_module, load_encoder
 from umpteen.models.ranker import (
     Training,
-    allocator,
     clustered,
     kept_tree,
     label_vectors,
     uses_words,
     with_init,
 )  # fmt: skip
+from umpteen.models.runs import allocator
 from umpteen.models.time_budget import with_time_budget
 from umpteen.models.training_inputs import check_names, check_trainable, fit_tfidf, name_vectors
-from umpteen.models.tree_search import beam_for_wanted, padded, ranker_scorer, reach_of_wanted, widened
+from umpteen.models.tree_search import padded, ranker_scorer, reach_of_wanted, widened
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
 from umpteen.store.tensors import Allocate
@@ -176,8 +176,10 @@ class NetModel(CombinedModel):
     # Prediction
 
     @property
-    def _usual_beam(self) -> int:
-        return max(self.config_.network.beam)
+    def takes_texts(self) -> bool:
+        """Whether the model takes texts; a network that reads feature rows may have been trained on such."""
+        self._check_fitted()
+        return self.tfidf_ is not None or not isinstance(self.neural_.encoder, FeatureSource)
 
     def _rows(self, X: Any, threads: int) -> ReadTexts:
         """Return tokens or features, and the rows of the ranker if there is one."""
@@ -219,11 +221,13 @@ class NetModel(CombinedModel):
         """Return the best labels by the network alone."""
         network = self.neural_.net.get()
 
+        kept = network.beams(1, beam)
+        reach = network.reach(beam) if wanted is None else reach_of_wanted(wanted, kept, network.tree.sizes)
+
         def search(places: int) -> TopK:
-            wide = beam if wanted is None else beam_for_wanted(wanted, beam, places)
+            wide = beam if wanted is None or places <= reach else max(*kept, min(places, len(wanted)))
             return network.topk(rows.seen, min(places, len(self.labels_)), beam=wide, wanted=wanted)
 
-        reach = network.reach(beam) if wanted is None else reach_of_wanted(wanted, beam)
         return padded(widened(search, min(k, len(self.labels_)), reach), k)
 
     def _path(self, rows: ReadTexts, label: int, depth: int, threads: int) -> Path:
@@ -279,7 +283,6 @@ class NetModel(CombinedModel):
         if not isinstance(self.neural_.encoder, FeatureSource):
             facts |= {"encoder": self.config_.encoder.name, "backends": self.neural_.encoder.backends}
         return facts | {
-            "input": "texts" if self.tfidf_ is not None or self.config_.network.reads != "features" else "feature rows",
             "levels": list(net.tree.sizes),
             "weights": facts["weights"] + sum(array.size for array in net.arrays.values()),
             "bytes": facts["bytes"] + sum(array.nbytes for array in net.arrays.values()),

@@ -14,6 +14,7 @@ from umpteen.config import UNCALIBRATED_THRESHOLD, EncoderConfig
 from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import check_rows_match
+from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.metrics import ABOVE_THRESHOLD, depth, evaluate
 from umpteen.models.decision import Decision
@@ -36,6 +37,10 @@ class Predictor(Pretrained):
         raise NotImplementedError
 
     calibration_: Calibration | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copy and pickle the model without the stages of its training: they are those of the model that was fitted."""
+        return self.__dict__ | {"_checkpoint": None}
 
     @property
     def _given_threshold(self) -> float | None:
@@ -87,7 +92,7 @@ class Predictor(Pretrained):
 
     def _decision(self) -> dict[str, Any]:
         """Return which labels ``predict`` returns, in plain values."""
-        calibration, given = self.calibration_, self._given_threshold
+        calibration, given = self._own_calibration(), self._given_threshold
         if calibration is None:
             return {"calibrated": False, "threshold": UNCALIBRATED_THRESHOLD if given is None else given}
         own = 0 if given is not None or calibration.labels is None else len(calibration.labels.labels)
@@ -102,6 +107,11 @@ class Predictor(Pretrained):
         top, targets = self._ranked_targets(X, Y)
         self.calibration_ = Calibration.fit(top, targets)
         return self
+
+    def _calibrate_on(self, held_out: tuple[Any, Any] | None) -> None:
+        """Calibrate on rows that ``fit`` has held out, if any of them has a label."""
+        if held_out is not None and held_out[1].nnz and present().is_main:
+            self.calibrate(*held_out)
 
     def tune(self, X: Any, Y: Any, goal: str = "f1") -> Self:
         """Choose the threshold of ``predict``, or the most labels per text, for a goal on labelled texts.
@@ -148,7 +158,7 @@ class Predictor(Pretrained):
     @property
     def takes_texts(self) -> bool:
         """Whether the model was trained on texts; otherwise it takes feature rows."""
-        return self.describe()["input"] == "texts"
+        raise NotImplementedError
 
     def topk(self, X: Any, k: int = 10, *, beam: int | None = None) -> TopK:
         """Return the k best labels of each row."""

@@ -6,11 +6,9 @@ other data or settings are ignored. Knows the order of the work, not how a level
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,21 +16,15 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import LinearConfig, ModelConfig, NeuralConfig, to_dict
 from umpteen.data.rows import Rows
-from umpteen.engine import Callback, Engine, LocalEngine, Memory, Progress, ignore, n_threads, silent, with_prefix
-from umpteen.engine.ranks import present
-from umpteen.engine.select import make_engine
-from umpteen.engine.tasks import SharesFiles
+from umpteen.engine import Callback, Progress, ignore, n_threads, silent, with_prefix
 from umpteen.linear import LinearTree, settle, train
 from umpteen.linear.stored import Store, StoredTree
 from umpteen.linear.stored_arrays import TARGETS, VECTORS, place_rows, save_matrix
-from umpteen.store import Checkpoint, Run, check_checkpoint, check_output, fingerprint
-from umpteen.store.tensors import Allocate, in_memory
+from umpteen.models.runs import TREES
+from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree, both, build, network_levels, pifa, pifa_dense, shape
 
 _SEED_STEP = 7_919  # seeds of the trees of one model lie this far apart
-TEXTS, FEATURES = "texts", "features"  # folders of texts and their tf-idf rows, if these are in files
-FINETUNING = "finetuning"  # folder of the stages of an encoder
-TREES = "trees"  # folder of the stages of the trees of a ranker
 _ELSEWHERE = ("threads", "encoder", "network", "training")  # settings that the trees of a ranker do not read
 
 
@@ -142,61 +134,6 @@ def with_init(config: NeuralConfig, targets: sp.csr_matrix) -> NeuralConfig:
 def uses_words(config: NeuralConfig, n_labels: int) -> bool:
     """Return whether a network needs tf-idf rows: for a ranker, or to cluster the labels of its levels."""
     return config.ranker or len(network_levels(n_labels, config.network)) > 1
-
-
-def check_places(
-    configs: Iterable[ModelConfig],
-    checkpoint: str | os.PathLike[str] | None,
-    output: str | os.PathLike[str] | None = None,
-) -> None:
-    """Refuse folders that cannot take the stages of a training or its model, before time is spent on it."""
-    if output is not None:
-        check_output(output)
-    if checkpoint is not None:
-        check_checkpoint(checkpoint, {part for config in configs for part in _parts(config)}, output)
-
-
-def _parts(config: ModelConfig) -> list[str]:
-    """Return the folders of the stages of a training."""
-    return [TEXTS, FEATURES, TREES, *([FINETUNING] if isinstance(config, NeuralConfig) else [])]
-
-
-def begin_run(
-    configs: Sequence[ModelConfig],
-    checkpoint: str | os.PathLike[str] | None,
-    memory: Any = None,
-    engine: str | Engine | None = None,
-) -> Run | None:
-    """Return the checkpoint of a training of one or several models, in a folder that can take its stages.
-
-    It is None if all arrays are to be in memory. Bounded memory and engines need files: without a folder, these are in
-    a temporary one.
-    """
-    bound = Memory.of(memory)
-    in_files = bool(bound.total) or engine is not None
-    if checkpoint is None and not in_files:
-        return None
-    if checkpoint is not None and present().is_main:
-        check_places(configs, checkpoint)
-    if engine is None:
-        engine = LocalEngine(max((n_threads(config.threads) for config in configs), default=1))
-    elif isinstance(engine, str):
-        engine = make_engine(engine)
-    run = Run(checkpoint, engine, bound, in_files=in_files)
-    if isinstance(engine, SharesFiles):
-        engine.check_storage(run.folder)
-    return run
-
-
-def allocator(run: Run | None) -> Allocate:
-    """Return what makes large arrays of a training: in memory, or in files that end with the process."""
-    return in_memory if run is None or not run.in_files else run.part(TEXTS, "").scratch
-
-
-def end_tasks(run: Run | None, engine: str | Engine | None) -> None:
-    """End the processes of an engine that was made for a training; one that was passed is left alone."""
-    if run is not None and (engine is None or isinstance(engine, str)):
-        run.engine.close()
 
 
 def label_vectors(

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen import __version__
 from umpteen.config import ModelConfig, to_dict
+from umpteen.data.columns import readable
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
 from umpteen.data.stored_rows import StoredRows
 from umpteen.data.stored_texts import StoredTexts, digest_of
 from umpteen.data.stored_tfidf import StoredTfidf
-from umpteen.data.targets import Targets, is_texts
+from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Progress, n_threads
 from umpteen.engine.tasks import SharesFiles, Task
 from umpteen.errors import BadConfig, BadInput
+from umpteen.kernels import ahead
 from umpteen.linear.stored_arrays import ROWS, load_rows
-from umpteen.models.ranker import FEATURES, TEXTS
+from umpteen.models.ahead import TRAIN
+from umpteen.models.runs import FEATURES, TEXTS, begin_run, end_tasks
 from umpteen.store import Run, fingerprint
+from umpteen.store.mapped import resident_limit
 
 _WARM_UP = "umpteen.models.warmup:warm_up_tasks"
 _CALIBRATION_SEED = 1  # keeps this random split apart from others of the same seed
@@ -47,6 +52,39 @@ def split(
     if isinstance(rows, StoredRows):
         return (rows.take(kept), matrix[kept]), (rows.take(held_out).csr(), matrix[held_out])
     return take(kept), take(held_out)
+
+
+class Inputs(NamedTuple):
+    """What a training begins with."""
+
+    X: Any
+    Y: sp.csr_matrix
+    targets: Targets
+    held_out: tuple[Any, sp.csr_matrix] | None  # rows to calibrate on, and their labels
+    run: Run | None
+
+
+@contextmanager
+def begun(
+    configs: Sequence[ModelConfig], X: Any, Y: Any, label_names: Any, count_held_out: Callable[[sp.csr_matrix], int], *,
+    checkpoint: Any, memory: Any, engine: Any,
+) -> Iterator[Inputs]:  # fmt: skip
+    """Yield the inputs of a training of one or several models, and its run; end the tasks of its engine, come what may.
+
+    ``count_held_out`` says how many rows with such labels are held out.
+    """
+    run = begin_run(configs, checkpoint, memory, engine)
+    try:
+        if run is not None and isinstance(run.engine, SharesFiles):
+            run.engine.check_storage(run.folder)
+        ahead.plan(TRAIN)
+        matrix, targets = read_targets(Y, label_names)
+        with resident_limit(None if run is None else run.memory.maps):
+            X = in_file(readable(X), run)
+            kept, held_out = split(X, matrix, count_held_out(matrix), configs[0].seed)
+            yield Inputs(*kept, targets, held_out, run)
+    finally:
+        end_tasks(run, engine)
 
 
 def in_file(X: Any, run: Run | None) -> Any:

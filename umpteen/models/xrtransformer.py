@@ -31,7 +31,8 @@ from umpteen.models.explain import explain_head
 from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts, head_post
 from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
-from umpteen.models.ranker import Training, allocator, clustered, kept_tree, with_init
+from umpteen.models.ranker import Training, clustered, kept_tree, with_init
+from umpteen.models.runs import allocator
 from umpteen.models.time_budget import with_time_budget
 from umpteen.models.training_inputs import check_names, check_trainable, fit_words, name_vectors
 from umpteen.models.tree_search import ranker_scorer
@@ -98,8 +99,8 @@ class XRTransformer(CombinedModel):
         config = self._checked(X, matrix, targets, tree)
         module, progress = encoder_module(), one_at_a_time(progress)
         with module.on_threads(config.threads):
-            words = Background(lambda: fit_words(X, config, progress))
             encoder = module.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
+            words = Background(lambda: fit_words(X, config, progress))
             tokens = encoder.tokenize(list(X), progress=progress)
             tfidf, features = words.result()
             config = replace(config, encoder=encoder.config)  # with the pooling and the length that were chosen
@@ -120,7 +121,8 @@ class XRTransformer(CombinedModel):
                 return None
             found = ranking.finish(network, tokens, in_background, E, progress, checkpoint, record)
         config = replace(config, linear=found.linear, fusion=found.fusion or ())
-        neural = None if found.fusion is None else Neural(SavedEncoder(config.encoder, encoder=encoder), found.head)
+        is_read = config.features != "tfidf" or (found.head is not None and found.fusion is not None)
+        neural = Neural(SavedEncoder(config.encoder, encoder=encoder), found.head) if is_read else None
         words = tfidf if config.features != "encoder" else None
         return Parts(config, targets, words, found.heads[0].n_features, found.heads, neural, found.calibration)
 
@@ -134,6 +136,12 @@ class XRTransformer(CombinedModel):
         return with_init(with_time_budget(config, X, matrix), matrix)
 
     # Prediction
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the model takes texts: it does."""
+        self._check_fitted()
+        return True
 
     def _rows(self, X: Any, threads: int) -> ReadTexts:
         X = self._read(X)
@@ -172,7 +180,7 @@ class XRTransformer(CombinedModel):
 
     def describe(self) -> dict[str, Any]:
         """Summarise the model in plain values."""
-        facts = super().describe() | {"input": "texts"}
+        facts = super().describe()
         if self.neural_ is None:
             return facts
         n_terms = 0 if self.tfidf_ is None else self.tfidf_.n_features

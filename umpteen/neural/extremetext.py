@@ -1,4 +1,4 @@
-"""extremeText: the mean of the embeddings of a text's features, and a probabilistic label tree with logistic loss.
+"""extremeText: summed embeddings of a text's features, and a probabilistic label tree with logistic loss.
 
 The features are tf-idf rows of words and n-grams, or any sparse rows; no encoder is involved. A step updates only the
 embeddings of the features that a batch has, so that the table may have millions of rows (Wydmuch and others, NeurIPS
@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from umpteen.config import NeuralConfig
 from umpteen.data.tokens import Tokens, by_budget
-from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Batch, pick_device
 from umpteen.neural.heads import gathered
 from umpteen.neural.readers import Reader
@@ -132,7 +131,7 @@ class FeatureBag(Reader):
         _, update = fastest(self.weight.device)
         unused = torch.zeros(len(self.weight), device=self.weight.device)  # there are no biases
         decay = self.config.training.weight_decay
-        for ids, weights, gradient in self._of_all_ranks() if ranks().are_many else self.waiting:
+        for ids, weights, gradient in self._of_all_ranks():
             update(self.weight, unused, self.state, ids, weights, weights != 0, gradient, self.rate, decay)
         self.waiting.clear()
 
