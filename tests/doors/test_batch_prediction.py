@@ -248,6 +248,15 @@ def test_lines_have_the_form_of_predict_json(model: Path, data: Path, tmp_path: 
     assert written == [{"row": number, **line} for number, line in enumerate(printed)]
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
+def test_halves_of_surrogate_pairs_are_written(model: Path, tmp_path: Path, name: str) -> None:
+    lines = [{"text": "soup", "id": "a\ud800b"}, {"text": "salad", "id": "\U0001f600"}]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    predict_to_file(model, tmp_path / "data.jsonl", tmp_path / name, k=1, id_column="id")
+    half = "\ufffd"
+    assert [row["id"] for row in read_rows(tmp_path / name)] == [f"a{half}b", "\U0001f600"]
+
+
 def test_texts_come_from_standard_input(model: Path, data: Path, tmp_path: Path) -> None:
     result = run("predict", model, "-", "-o", tmp_path / "out.jsonl", stdin=data.read_text())
     assert result.exit_code == 0, result.output

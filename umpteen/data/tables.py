@@ -203,6 +203,8 @@ def open_parquet(path: Path) -> Iterator[Any]:
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER) as table:
             yield table
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} has text that is not UTF-8; write it again as UTF-8") from error
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path} is not a readable Parquet file: {error}") from error
 
