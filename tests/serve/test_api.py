@@ -50,6 +50,14 @@ def test_threshold_leaves_out_what_scores_less(api: Any, model: XRLinear, tiny: 
     assert found == [asked(model, tiny.texts[:1], 3)[0]]
 
 
+def test_a_threshold_that_is_no_probability_is_refused(tiny: Any) -> None:
+    model = XRLinear(threads=1).fit(tiny.texts, tiny.Y, label_names=tiny.label_names)
+    model.calibrate(tiny.texts, tiny.Y)
+    with client_of(create_app({"tags": model}, ServeConfig())) as api:
+        response = api.post("/v1/predict", json={"texts": tiny.texts[:1], "threshold": 1.5})
+        assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_request")
+
+
 def test_only_allowed_labels(api: Any, model: XRLinear, tiny: Any) -> None:
     allowed = [model.labels_.keys([7])[0], model.labels_.names([9])[0]]  # by key and by name
     found = keys(api.post("/v1/predict", json={"texts": tiny.texts[:2], "allowed": allowed}))

@@ -63,6 +63,7 @@ BAD = {
     "allowed as text": (predict(allowed=SECRET), 422, "invalid_request"),
     "a column as label": (predict(allowed=[3]), 422, "invalid_request"),
     "a label with a line break": (predict(allowed=[f"{SECRET}\n"]), 422, "control_character"),
+    "a file of UTF-16": (("/v1/predict", '{"texts": ["x"]}'.encode("utf-16")), 400, "bad_json"),
     "an unknown model": (predict(model=SECRET), 404, "unknown_model"),
     "a path as model": (predict(model=f"../../{SECRET}"), 404, "unknown_model"),
     "an object as model": (predict(model={}), 422, "invalid_request"),
@@ -130,6 +131,17 @@ def test_a_body_must_say_that_it_is_json(small: Any) -> None:
     assert (
         small.post("/v1/projects/tags/suggest", content=b"x", headers={"content-type": "text/plain"}).status_code == 415
     )
+
+
+def test_a_byte_order_mark_is_skipped(small: Any) -> None:
+    response = small.post("/v1/predict", content=b'\xef\xbb\xbf{"texts": ["x"]}', headers=JSON)
+    assert response.status_code == 200, response.text
+
+
+def test_a_length_of_many_digits_is_too_large(small: Any) -> None:
+    headers = JSON | {"content-length": "9" * 4000, "expect": "100-continue"}
+    response = small.post("/v1/predict", content=b"{}", headers=headers)
+    assert response.status_code == 413, response.text
 
 
 def test_a_body_that_is_too_large_is_refused(small: Any) -> None:

@@ -51,7 +51,7 @@ def check_json(scope: Any) -> None:
 def read_json(body: bytes) -> Any:
     """Parse a body."""
     try:
-        return json.loads(body)
+        return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise Problem(400, "bad_json", "the body is not valid JSON in UTF-8; send an object of JSON") from None
 

@@ -19,7 +19,7 @@ from umpteen.models.decision import Decision
 from umpteen.models.predictor import Predictor
 from umpteen.serve.batching import Job
 from umpteen.serve.label_search import LabelSearch
-from umpteen.serve.problems import Problem
+from umpteen.serve.problems import Problem, invalid
 from umpteen.serve.request_bodies import DEFAULT_K
 from umpteen.shortlist import TopK
 
@@ -108,7 +108,10 @@ class ServedModel:
         columns = None if allowed is None else self.columns(allowed)
         if k is None and threshold is None and self.model.calibration_ is None:
             k = DEFAULT_K  # scores alone do not decide
-        decision = self.model.decision(k, threshold)
+        try:
+            decision = self.model.decision(k, threshold)
+        except BadInput:
+            raise invalid("threshold must be a probability between 0 and 1, such as 0.5") from None
         group = (id(self), decision.depth, None if columns is None else columns.tobytes())
         return Job(group, texts, Content(self, decision, columns, threads or None, render))
 
