@@ -29,6 +29,7 @@ _NO_OFFSETS = np.empty((0, 0), np.uint16)
 ROWS_AT_ONCE = 32_768  # rows searched at a time: each needs some kilobytes
 _PARTS = 8  # maximum number of parts of a batch per thread
 _CHUNKS_A_PART = 8  # minimum, unless threads would be idle
+_MOST_NODES = 2**31 - 1  # that a search keeps at a level
 _FIRST_PARENTS = 3  # parents scored before the others are tested for relevance
 
 
@@ -283,10 +284,10 @@ class LinearTree:
     def _compute_beams(self, beam: int | None, k: int) -> np.ndarray:
         given = self.search.beams
         if given and beam is None:
-            beams = [given[min(level, len(given) - 1)] for level in range(self.n_levels)]
+            beams = [min(given[min(level, len(given) - 1)], _MOST_NODES) for level in range(self.n_levels)]
         else:
-            narrow = beam or self.search.beam
-            wide = math.ceil(narrow * self.search.upper_beam)
+            narrow = min(beam or self.search.beam, _MOST_NODES)
+            wide = math.ceil(min(narrow * self.search.upper_beam, _MOST_NODES))
             beams = [wide if level < self.tree.n_levels - 2 else narrow for level in range(self.n_levels)]
         enough = np.maximum(beams, self._narrowest(k))
         return np.minimum(enough, self.tree.sizes[: self.n_levels]).astype(np.int64)
