@@ -400,6 +400,36 @@ def test_what_a_killed_run_left_is_removed_by_the_same_run(tmp_path: Path) -> No
     assert not (tmp_path / "stages").exists()
 
 
+STAGES = """
+import sys
+import numpy as np
+from umpteen import store
+
+run = store.Run(sys.argv[1])
+run.part("tree-0", sys.argv[2]).save("tree", {"w": np.ones(2)})
+print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_one_process_at_a_time_uses_the_stages_of_a_training(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STAGES, str(tmp_path / "stages"), "key"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"saved\n"
+        with pytest.raises(BadInput, match="another process runs the same training with its stages in '.*tree-0'"):
+            run_of(tmp_path / "stages", "key", "level-0")
+        run_of(tmp_path / "stages", "another", "tree").clear()
+        other.kill()
+    mine = run_of(tmp_path / "stages", "key", "level-0")
+    mine.release()  # as after an error
+    done = subprocess.run(command, cwd=ROOT, input=b"", capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    run_of(tmp_path / "stages", "key", "level-1").clear()
+    assert not (tmp_path / "stages").exists()
+
+
 def test_runs_that_come_and_go_in_one_folder(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -83,6 +83,10 @@ def begun(
             X = in_file(readable(X), run)
             kept, held_out = split(X, matrix, count_held_out(matrix), configs[0].seed)
             yield Inputs(*kept, targets, held_out, run)
+    except BaseException:
+        if run is not None:
+            run.release()
+        raise
     finally:
         end_tasks(run, engine)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from umpteen.errors import UmpteenError
+from umpteen.errors import BadInput, UmpteenError
 
 try:
     import fcntl
@@ -117,6 +117,43 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
             pass
         yield _is_at(descriptor, folder)
     finally:
+        os.close(descriptor)
+
+
+_HELD: dict[Path, int] = {}  # descriptors of the files that this process holds
+
+
+def hold(path: Path, folder: Path) -> None:
+    """Keep a file for this process until it ends or calls ``release``; BadInput if another process has it.
+
+    A file that does not exist is not held. ``folder`` is named in the message.
+    """
+    path = path.absolute()
+    if fcntl is None or (path in _HELD and _is_at(_HELD[path], path)):
+        return
+    release(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BadInput(
+            f"another process runs the same training with its stages in '{folder}'; wait until it ends, or choose "
+            "another folder"
+        ) from None
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return
+    _HELD[path] = descriptor
+
+
+def release(path: Path) -> None:
+    """Give back a file that this process holds."""
+    descriptor = _HELD.pop(path.absolute(), None)
+    if descriptor is not None:
         os.close(descriptor)
 
 

@@ -5,7 +5,8 @@
     stages/.umpteen-made                          the folder was created for stages
 
 Runs with other data or settings have other marks, so they may share a folder: each reads, replaces and removes only the
-files in its own journal. A folder is removed if it was created for stages and is empty otherwise.
+files in its own journal, which one process uses at a time. A folder is removed if it was created for stages and is
+empty otherwise.
 """
 
 import errno
@@ -26,7 +27,7 @@ import numpy as np
 
 from umpteen.engine import Engine, LocalEngine, Memory
 from umpteen.errors import BadInput, BadModelFile
-from umpteen.store.atomic import atomic_write, explained, locked, replace
+from umpteen.store.atomic import atomic_write, explained, hold, locked, release, replace
 from umpteen.store.journal import Journal, is_temporary, temporary_for
 from umpteen.store.made import MANY_TRIES, make_folder, remove_made
 from umpteen.store.names import is_plain, open_inside
@@ -127,9 +128,15 @@ class Checkpoint:
         journal, temporary = self._journal, temporary_for("", self._token)
         if os.path.lexists(path) and path.name not in journal.names():
             raise BadInput(f"'{path}' is in the way and was not written by this training; move it elsewhere")
-        journal.sweep()
-        journal.add([temporary, path.name])
+        self._enter([temporary, path.name])
         return self.folder / temporary
+
+    def _enter(self, names: Sequence[str]) -> None:
+        """Enter files into the journal, and remove temporary files of killed runs; the folder must be locked."""
+        hold(self.folder / self._journal.name, self.folder)
+        self._journal.sweep()
+        self._journal.add(names)
+        hold(self.folder / self._journal.name, self.folder)  # it may be new
 
     @contextmanager
     def writing(self, stage: str) -> Iterator[Allocate]:
@@ -148,8 +155,7 @@ class Checkpoint:
         name, temporary = self._file(stage), self.folder / temporary_for("", self._token)
         with explained(self.folder / name):
             with self._made():
-                self._journal.sweep()
-                self._journal.add([temporary.name, name])
+                self._enter([temporary.name, name])
             try:
                 yield lambda layout: allocate(temporary, layout, {"key": self.key})
                 replace(temporary, self.folder / name)
@@ -170,9 +176,8 @@ class Checkpoint:
         """
         tokens = [secrets.token_hex(8) for _ in stages]
         with explained(self.folder), self._made():
-            self._journal.sweep()
             names = [self._file(stage) for stage in stages]
-            self._journal.add([*names, *(temporary for token in tokens for temporary in _attempts(token))])
+            self._enter([*names, *(temporary for token in tokens for temporary in _attempts(token))])
         return tokens
 
     def write(self, stage: str, arrays: dict[str, np.ndarray], token: str) -> None:
@@ -199,10 +204,15 @@ class Checkpoint:
         with locked(self.folder) as is_held:
             if is_held:
                 self._journal.settle()
+        self.release()
         for folder in reversed(self._places):
             with suppress(OSError), locked(folder) as is_held:
                 if is_held:
                     remove_made(folder)
+
+    def release(self) -> None:
+        """Let other processes use the stages."""
+        release(self.folder / self._journal.name)
 
     @property
     def _journal(self) -> Journal:
@@ -267,6 +277,11 @@ class Run:
     def is_begun(self) -> bool:
         """Whether any run has saved stages in the folder."""
         return any(self.folder.glob(f"*/{_JOURNAL.format('*')}"))
+
+    def release(self) -> None:
+        """Let another process continue this run, which has failed or was interrupted."""
+        for part in self._parts:
+            part.release()
 
     def clear(self) -> None:
         """Remove the stages of this run."""
