@@ -182,6 +182,16 @@ def test_a_broken_sparse_matrix_is_refused() -> None:
         XRLinear(threads=1).fit(X, LISTS)
 
 
+@pytest.mark.parametrize("what", ["features", "labels"])
+def test_columns_that_no_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr("umpteen.data.sparse.machine_memory", lambda: 1e10)
+    wide = sp.csr_matrix((np.ones(3), ([0, 1, 2], [0, 1, 2**31 - 2])), shape=(3, 2**31 - 1))
+    X, Y = (wide, LISTS) if what == "features" else (TEXTS, wide)
+    message = f"there are 2,147,483,647 {what}, which alone take 137 GB of memory where there are 10.0; is a number"
+    with pytest.raises(BadInput, match=message):
+        XRLinear(threads=1).fit(X, Y)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -307,6 +317,12 @@ def test_numbers_that_fit_no_array_are_refused() -> None:
         model.topk(TEXTS, 1, beam=10**30)
     with pytest.raises(BadInput, match=r"allowed has the column 10{30}; they range from 0 to 1"):
         model.topk(TEXTS, 1, allowed=[10**30])
+
+
+@pytest.mark.parametrize("search", [{"beam": 2**62}, {"upper_beam": 1e300}, {"beams": (2**62,)}])
+def test_a_setting_of_a_huge_beam_keeps_all_nodes(search: dict[str, Any]) -> None:
+    model = XRLinear(threads=1, search=search).fit(TEXTS, LISTS)
+    assert model.topk(TEXTS, 2).labels.tolist() == XRLinear(threads=1).fit(TEXTS, LISTS).topk(TEXTS, 2).labels.tolist()
 
 
 @pytest.mark.parametrize("beam", [0, -1, 1.5, True])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from umpteen.engine import Pool, n_threads, run, silent
+from umpteen.engine import Pool, machine_memory, memory, n_threads, run, silent
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
@@ -25,6 +25,21 @@ def test_tasks_start_in_the_given_order():
     started: list[int] = []
     run(started.append, 5, order=[3, 1, 4, 0, 2])
     assert started == [3, 1, 4, 0, 2]
+
+
+def test_the_number_of_threads_is_bounded():
+    assert n_threads(3) == 3
+    assert n_threads(10**9) <= 1024
+
+
+def test_memory_of_the_machine(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "_CONTAINER", limit)
+    whole = machine_memory.__wrapped__()
+    assert whole > 10**8
+    for content, expected in [("max", whole), ("123456789", 123_456_789.0), ("1\xb2", whole)]:
+        limit.write_text(content, encoding="latin-1")
+        assert machine_memory.__wrapped__() == expected
 
 
 def test_threads_take_the_first_of_the_order():

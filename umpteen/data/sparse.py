@@ -9,12 +9,23 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.engine import run
+from umpteen.engine import machine_memory, run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
 
 _BLOCK = 1 << 20  # values checked at a time, to bound temporary memory
 _MAX_COLUMNS = np.iinfo(np.int32).max
+_BYTES_PER_COLUMN = 64  # that training takes for a feature, or a label without rows
+
+
+def check_width(n_columns: int, what: str, bound: float = 0.0) -> None:
+    """Refuse so many labels or features that these alone exceed the memory of the machine, or a bound on it."""
+    needed, has = float(_BYTES_PER_COLUMN) * n_columns, min(machine_memory(), bound or float("inf"))
+    if needed > has:
+        raise BadInput(
+            f"there are {n_columns:,} {what}, which alone take {needed / 1e9:.0f} GB of memory where there are "
+            f"{has / 1e9:.1f}; is a number in the data wrong? Number {what} from 0 without gaps"
+        )
 
 
 def as_csr(X: Any, name: str = "X", n_features: int | None = None, finite: bool = True) -> sp.csr_matrix:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from umpteen.data.columns import readable_targets
 from umpteen.data.labels import Labels
-from umpteen.data.sparse import as_csr, refuse_masked
+from umpteen.data.sparse import as_csr, check_width, refuse_masked
 from umpteen.data.stored_rows import StoredRows
 from umpteen.errors import BadInput, nearest
 
@@ -158,6 +158,7 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
         return _read_single(Y)
     if kind in ("dense", "sparse"):
         matrix = _read_matrix(Y)
+        check_width(matrix.shape[1], "labels")
         labels = Labels.numbered(matrix.shape[1]) if labels is None else labels
         if len(labels) != matrix.shape[1]:
             raise BadInput(f"Y has {matrix.shape[1]} columns but there are {len(labels)} names; name each column")

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_MOST_THREADS = 1024  # more would take memory for stacks and gain nothing
+
 # progress(stage, done, total): called by the thread that called ``run``, never by a worker.
 Progress = Callable[[str, int, int], None]
 
@@ -24,7 +26,7 @@ def silent(stage: str, done: int, total: int) -> None:
 def n_threads(threads: int = 0) -> int:
     """Return the number of threads to use; 0 means one for each core that this process may run on."""
     if threads > 0:
-        return threads
+        return min(threads, _MOST_THREADS)
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from umpteen.errors import BadInput
@@ -11,6 +14,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
 _BASE = 250_000_000  # bytes of the interpreter, libraries and compiled kernels
 _LEAST = 400_000_000
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes that Linux lets the processes of a container have, or "max"
 
 
 class Memory(NamedTuple):
@@ -60,3 +64,16 @@ class Memory(NamedTuple):
     @property
     def _free(self) -> float:
         return float(max(self.total - _BASE, 0))
+
+
+@cache
+def machine_memory() -> float:
+    """Return the bytes of memory that this machine or container has; infinity if that is not known."""
+    found = [float("inf")]
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        found.append(float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES"))
+    try:
+        limit = _CONTAINER.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        limit = ""
+    return min(*found, float(limit)) if limit.isdigit() else min(found)

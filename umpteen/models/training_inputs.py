@@ -13,7 +13,7 @@ from umpteen import __version__
 from umpteen.config import ModelConfig, to_dict
 from umpteen.data.columns import readable
 from umpteen.data.rows import Rows
-from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
+from umpteen.data.sparse import as_csr, check_rows_match, check_width, normalize_rows
 from umpteen.data.stored_rows import StoredRows
 from umpteen.data.stored_texts import StoredTexts, digest_of
 from umpteen.data.stored_tfidf import StoredTfidf
@@ -79,6 +79,7 @@ def begun(
             run.engine.check_storage(run.folder)
         ahead.plan(TRAIN)
         matrix, targets = read_targets(Y, label_names)
+        check_width(matrix.shape[1], "labels", 0.0 if run is None else run.memory.total)
         with resident_limit(None if run is None else run.memory.maps):
             X = in_file(readable(X), run)
             kept, held_out = split(X, matrix, count_held_out(matrix), configs[0].seed)
@@ -152,6 +153,8 @@ def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | StoredRows
         raise BadInput("there is nothing to train on: X has 0 samples; pass at least one row")
     if features is not None and features.shape[1] == 0:
         raise BadInput(f"X has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
+    if features is not None:
+        check_width(features.shape[1], "features")
     if features is None and not any(str(text).strip() for text in X):
         raise BadInput("all texts are empty, so there is nothing to learn from; check that they were read")
     if matrix.nnz == 0:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from umpteen.data import sparse
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows, stored, triplet
 from umpteen.errors import BadInput, UmpteenError
 
@@ -95,6 +96,15 @@ def test_numbers_that_are_none_are_named(value, word):
 def test_refused(X, message):
     with pytest.raises(BadInput, match=message):
         as_csr(X)
+
+
+def test_columns_that_no_memory_holds_are_refused(monkeypatch):
+    monkeypatch.setattr(sparse, "machine_memory", lambda: 1e9)
+    sparse.check_width(15_000_000, "labels")
+    with pytest.raises(BadInput, match=r"there are 16,000,000 labels, which alone take 1 GB .* where there are 1\.0"):
+        sparse.check_width(16_000_000, "labels")
+    with pytest.raises(BadInput, match=r"there are 10,000,000 features.* where there are 0\.5; .*from 0 without gaps"):
+        sparse.check_width(10_000_000, "features", 5e8)
 
 
 def test_wrong_width_says_both_numbers():
