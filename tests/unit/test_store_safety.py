@@ -418,7 +418,7 @@ def test_one_process_at_a_time_uses_the_stages_of_a_training(tmp_path: Path) -> 
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"saved\n"
-        with pytest.raises(BadInput, match="another process runs the same training with its stages in '.*tree-0'"):
+        with pytest.raises(BadInput, match=r"another process runs the same training with its stages in '.*tree-0'"):
             run_of(tmp_path / "stages", "key", "level-0")
         run_of(tmp_path / "stages", "another", "tree").clear()
         other.kill()

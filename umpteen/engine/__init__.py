@@ -17,5 +17,6 @@ from umpteen.engine.tasks import Engine, LocalEngine, Task, name_of, task
 
 __all__ = [
     "Callback", "Engine", "History", "LocalEngine", "Memory", "Pool", "Progress", "Record", "Task", "check_callbacks",
-    "ignore", "machine_memory", "n_threads", "name_of", "number", "run", "silent", "stage_name", "task", "with_model", "with_prefix",
+    "ignore", "machine_memory", "n_threads", "name_of", "number", "run", "silent", "stage_name", "task", "with_model",
+    "with_prefix",
 ]  # fmt: skip
