@@ -21,6 +21,7 @@ from umpteen.data.locate import locate
 from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
 from umpteen.neural import encoder as encoder_module
+from umpteen.neural.compilation import compile_ahead
 from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads, pick_device
 
 
@@ -42,6 +43,46 @@ def test_a_layer_is_compiled_into_one_graph(encoder_folder: Path, monkeypatch: p
             torch.testing.assert_close(one, other)
     assert len(found) == encoder.n_layers + 1
     assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_what_is_compiled_ahead_serves_training(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch, windows: int
+) -> None:
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compiled, backend="eager"))
+    encoder = load(encoder_folder, compile="on", windows=windows)
+    before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
+    counters.clear()
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+    compile_ahead(encoder)
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert drawn == torch.rand(1)
+    assert not encoder.model.training
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+    for name, tensor in encoder.model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    n_compiled = counters["stats"]["unique_graphs"]
+    assert n_compiled == 4  # with and without gradients and padding
+    for n_texts, length in ((3, 8), (5, 16), (2, 16 * windows)):
+        ids, mask = torch.full((n_texts, length), 5), torch.ones((n_texts, length), dtype=torch.bool)
+        mask[0, 4:] = False
+        for some in (mask, None):
+            encoder.model.train()
+            encoder(ids, some).sum().backward()
+            encoder.model.eval()
+            with torch.inference_mode():
+                encoder(ids, some)
+    assert counters["stats"]["unique_graphs"] == n_compiled
+
+
+def test_nothing_is_compiled_ahead_where_layers_are_not_compiled(encoder_folder: Path) -> None:
+    encoder = load(encoder_folder)
+    counters.clear()
+    compile_ahead(encoder)
+    assert not counters
 
 
 # Tokens

@@ -17,6 +17,7 @@ from umpteen.config import GRAPHS, EncoderConfig, NeuralConfig
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, BadModelFile, MissingExtra
 from umpteen.linear import DenseHead
+from umpteen.models.background import Background
 from umpteen.tree import LabelTree
 
 _LOADING = threading.RLock()  # of encoders and networks: one thread loads, the others wait
@@ -217,6 +218,13 @@ def load_encoder(config: NeuralConfig) -> SavedEncoder:
         module.Pooling.parse(spec, encoder.n_layers, setting="network.pooling")
     encoder = encoder if config.network.reads == "layers" else encoder.shallow()
     return SavedEncoder(encoder.config, encoder=encoder)
+
+
+def compiled_ahead(encoder: Any) -> Background:
+    """Begin to compile the layers of an encoder that is going to be trained."""
+    from umpteen.neural.compilation import compile_ahead  # torch is loaded by then
+
+    return Background(lambda: compile_ahead(encoder))
 
 
 class SavedNet:

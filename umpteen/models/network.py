@@ -26,7 +26,7 @@ from umpteen.models.combined import CombinedModel, ReadTexts, fit_fusion
 from umpteen.models.explain import explain_network, network_beam
 from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts
-from umpteen.models.lazy_neural import FeatureSource, Neural, SavedNet, encoder_module, load_encoder
+from umpteen.models.lazy_neural import FeatureSource, Neural, SavedNet, compiled_ahead, encoder_module, load_encoder
 from umpteen.models.ranker import (
     Training,
     clustered,
@@ -85,6 +85,7 @@ class NetModel(CombinedModel):
             check_names(targets, config, has_words=is_texts(X))
         with encoder_module().on_threads(config.threads):
             source = None if reads_features else load_encoder(config)  # first: a bad encoder is refused at once
+            compiling = None if source is None else compiled_ahead(source.get())
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
             if has_words:
                 tfidf, features = fit_tfidf(X, matrix, config, progress)
@@ -98,6 +99,8 @@ class NetModel(CombinedModel):
                 width = encoder.model.config.hidden_size
                 config = config.with_schedule(tokens.lengths, len(tokens), width)
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
+            if compiling is not None:
+                compiling.result()  # it draws random numbers, as a new network does
             network = self._network(
                 config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
             )

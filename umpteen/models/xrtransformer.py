@@ -7,7 +7,7 @@ is the order of the work (Algorithm 2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -20,7 +20,7 @@ from umpteen.config import LinearConfig, NeuralConfig
 from umpteen.data.rows import Rows, take_rows
 from umpteen.data.targets import Targets
 from umpteen.data.tokens import Tokens
-from umpteen.engine import Callback, History, Progress, ignore, n_threads, silent
+from umpteen.engine import Callback, History, Progress, Record, ignore, n_threads, silent
 from umpteen.engine.ranks import present
 from umpteen.errors import BadInput, BadModelFile
 from umpteen.linear import DenseHead, LinearTree
@@ -30,7 +30,7 @@ from umpteen.models.combined import CombinedModel, ReadTexts, fit_fusion
 from umpteen.models.explain import explain_head
 from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts, head_post
-from umpteen.models.lazy_neural import Neural, SavedEncoder, encoder_module
+from umpteen.models.lazy_neural import Neural, SavedEncoder, compiled_ahead, encoder_module
 from umpteen.models.ranker import Training, clustered, kept_tree, with_init
 from umpteen.models.runs import allocator
 from umpteen.models.time_budget import with_time_budget
@@ -100,19 +100,18 @@ class XRTransformer(CombinedModel):
         module, progress = encoder_module(), one_at_a_time(progress)
         with module.on_threads(config.threads):
             encoder = module.Encoder.load(config.encoder)  # first: an encoder that cannot be loaded is refused at once
-            words = Background(lambda: fit_words(X, config, progress))
-            tokens = encoder.tokenize(list(X), progress=progress)
-            tfidf, features = words.result()
-            config = replace(config, encoder=encoder.config)  # with the pooling and the length that were chosen
-            config = config.with_features(matrix.shape[1])
-            ranking = _Ranking(
-                features, matrix, config, tree, name_vectors(tfidf, targets, config), allocator(checkpoint)
-            )
+            compiling = compiled_ahead(encoder)
+            # with the pooling and the length that were chosen
+            config = replace(config, encoder=encoder.config).with_features(matrix.shape[1])
+            reading = Background(lambda: _read_words(X, matrix, targets, config, tree, progress, checkpoint))
             is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
-            in_background = ranking.begin() if is_free else None
+            in_background = Background(lambda: reading.result()[1].begin()) if is_free else None
+            tokens = encoder.tokenize(list(X), progress=progress)
+            tfidf, ranking = reading.result()
             config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
-            stages = self._stages(checkpoint, encoder, tokens, features, matrix)
-            network = _network(encoder, features, matrix, config, progress, stages)
+            stages = self._stages(checkpoint, encoder, tokens, ranking.features, matrix)
+            compiling.result()  # it draws random numbers, as a new network does
+            network = _network(encoder, ranking.features, matrix, config, progress, stages)
             self.training_ = network.train(
                 tokens, matrix, checkpoint=stages, progress=progress, record=record, allocate=ranking.allocate
             )
@@ -227,6 +226,14 @@ class _Found(NamedTuple):
     calibration: Calibration | None
 
 
+class _Begun(NamedTuple):
+    """What was trained beside an encoder: a ranker that scores held-out texts, that of all texts, and its records."""
+
+    ranker: fusion.Scorer | None = None
+    whole: tuple[list[LinearTree], LinearConfig] | None = None
+    history: Iterable[Record] = ()
+
+
 @dataclass(frozen=True)
 class _Ranking:
     """The ranker, and how it is combined with the classifiers of a fine-tuned encoder."""
@@ -255,23 +262,22 @@ class _Ranking:
 
         return hold_out(self.Y.shape[0], self.config.training.validation_fraction, self.config.seed)
 
-    def begin(self) -> Background | None:
+    def begin(self) -> _Begun:
         """Train what needs no encoder while another processor fine-tunes it."""
         if self.config.features != "tfidf":
-            return None
+            return _Begun()
         history = History()  # callbacks are called by the thread that called ``fit``, in ``finish``
         threads = n_threads(self.config.threads)
         some = replace(self, config=replace(self.config, threads=max(1, threads - threads // _SPARED)))
-        return Background(
-            lambda: (some._of_held_out(None) if some.fits_fusion else None, some._fit(None, record=history), history)
-        )
+        ranker = some._of_held_out(None) if some.fits_fusion else None
+        return _Begun(ranker, some._fit(None, record=history), history.records)
 
     def finish(
         self, network: Finetuning, tokens: Tokens, begun: Background | None, E: np.ndarray | None,
         progress: Progress, checkpoint: Any, record: Callback,
     ) -> _Found:  # fmt: skip
         """Return the ranker and the classifiers, and how they are combined; ``E`` are embeddings that it sees."""
-        ranker, whole, history = (None, None, History()) if begun is None else begun.result()
+        ranker, whole, history = _Begun() if begun is None else begun.result()
         classifiers, config, weights = network.label_classifiers(), self.config, self.config.fusion
         head = None
         if classifiers is not None and config.head_weight != 0:
@@ -285,7 +291,7 @@ class _Ranking:
                 self.split, config, can_drop=config.features == "tfidf",
             )  # fmt: skip
         heads, linear = whole or self._fit(E, progress=progress, checkpoint=checkpoint, record=record)
-        for one in history.records:
+        for one in history:
             record(one)
         return _Found(heads, linear, head, weights, calibration)
 
@@ -310,6 +316,16 @@ class _Ranking:
         if some is not None:
             words, E = words[some], None if E is None else take_rows(E, some, allocate)
         return _ranker_rows(words, E, self.config, allocate)
+
+
+def _read_words(
+    X: Any, matrix: sp.csr_matrix, targets: Targets, config: NeuralConfig, tree: LabelTree | None, progress: Progress,
+    checkpoint: Any,
+) -> tuple[Any, _Ranking]:  # fmt: skip
+    """Return tf-idf and the ranker that is going to be trained on it."""
+    tfidf, features = fit_words(X, config, progress)
+    by_name = name_vectors(tfidf, targets, config)
+    return tfidf, _Ranking(features, matrix, config, tree, by_name, allocator(checkpoint))
 
 
 def _has_own_processor(encoder: Any) -> bool:

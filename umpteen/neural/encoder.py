@@ -29,6 +29,7 @@ from umpteen.data.tokens import Tokens, by_budget, set_limit, tokenize
 from umpteen.engine import Progress, silent
 from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, UmpteenError
 from umpteen.neural.attention import use_given_masks
+from umpteen.neural.compilation import compile_layers
 from umpteen.neural.distributed import own_gpu
 from umpteen.neural.encoder_files import check_files, saved_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
@@ -72,7 +73,7 @@ class Encoder:
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if self.is_compiled:
-            _compile_layers(self.model)
+            compile_layers(self.model)
 
     @classmethod
     def load(cls, config: EncoderConfig) -> Encoder:
@@ -341,22 +342,6 @@ def fastest_precision() -> str:
     """Return the precision in which this machine's processor multiplies fastest."""
     able = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not say
     return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
-
-
-def _compile_layers(model: Any) -> None:
-    """Compile one layer, which serves all: they run the same code on other weights.
-
-    Where nothing can be compiled (no C compiler, an odd layer) it runs as it is. ``transformers`` hooks every module
-    whose output it can record, once any is asked for. A hook inside a layer would divide it into several graphs, so
-    these are removed: states between layers are recorded by the hooks of the layers, and nothing else is read.
-    """
-    torch._dynamo.config.suppress_errors = True
-    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
-    for layer in max(lists, key=len, default=()):
-        for inner in layer.modules():
-            if inner is not layer:
-                inner._forward_hooks.clear()
-        layer.compile(dynamic=True)
 
 
 @contextmanager
