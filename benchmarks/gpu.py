@@ -104,10 +104,10 @@ def matrix_rate(size: int = 8_192) -> float:
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         a @ b
-    begun = _now()
+    begun = now()
     for _ in range(20):
         a @ b
-    return 20 * 2 * size**3 / (_now() - begun)
+    return 20 * 2 * size**3 / (now() - begun)
 
 
 def loop_rate(
@@ -129,7 +129,7 @@ def loop_rate(
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage.startswith("fine-tuning"):
-            marks.append((done, _now()))
+            marks.append((done, now()))
 
     settings = {
         "training.epochs": n_steps / 8, "training.batch_size": batch, "training.learning_rate": 1e-4,
@@ -141,13 +141,13 @@ def loop_rate(
     (first, begun), (last, ended) = marks[1], marks[-1]
     rate = (last - first) * batch * length / (ended - begun)
     encoder.embed(tokens)
-    begun = _now()
+    begun = now()
     encoder.embed(tokens)
     per_token = 3 * layers * (2 * 12 * width * width + 4 * length * width)
     return {
         "tokens": rate,
         "flops": rate * per_token,
-        "encoding": n_texts * length / (_now() - begun),
+        "encoding": n_texts * length / (now() - begun),
         "memory": torch.cuda.max_memory_allocated() / 1e9 if has_gpu else 0.0,
     }
 
@@ -169,7 +169,7 @@ def trainer_rate(layers: int, width: int, heads: int, length: int, batch: int, *
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step in (20, n_steps):
-                times.append(_now())
+                times.append(now())
 
     arguments = transformers.TrainingArguments(
         output_dir="/tmp/umpteen-trainer", per_device_train_batch_size=batch, max_steps=n_steps, bf16=True,
@@ -190,7 +190,8 @@ def random_bert(layers: int, width: int, heads: int) -> Any:
     return transformers.BertModel(_config(layers, width, heads), add_pooling_layer=False)
 
 
-def _now() -> float:
+def now() -> float:
+    """Return the time at which the device has done what it was told."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()

@@ -508,6 +508,33 @@ def test_encoders_are_compared_with_torch_in_float32():
     assert lines[3].startswith("| onnx int8 | 2.00 (4.0×) | 6.00 (1.0×) | 20.00 (1.0×) | 450 (4.5×) | 80.00/60.00/50")
 
 
+def test_the_search_for_the_largest_head_closes_in_on_it(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from benchmarks import largest_head
+
+    tried = []
+    monkeypatch.setattr(
+        largest_head, "measured", lambda n, shape, steps: tried.append(n) or (None if n > 700 else [f"{n:,}"])
+    )
+    largest_head.main(["--labels", "300", "400"])
+    assert tried == [300, 400, 600, 900, 750, 675, 712]
+    assert "| 675 |" in capsys.readouterr().out
+    assert largest_head.next_size(90, None, 100) == [100]
+    assert largest_head.next_size(100, None, 100) == []
+
+
+def test_a_head_is_measured_without_a_gpu_too(monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from benchmarks import largest_head
+
+    monkeypatch.setattr(largest_head, "BATCH", 4)
+    step_s, text_s = largest_head.trained(50, largest_head.Shape(1, 32, 2), 6)
+    assert step_s > 0
+    assert text_s > 0
+
+
 def test_the_training_loop_is_measured_without_a_gpu_too(monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import umpteen
 from umpteen.config import FEW_TEXTS
 from umpteen.models import create
+from umpteen.neural import heads, network
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 
 from .conftest import make_corpus, neural, tiny
@@ -82,6 +83,23 @@ def test_what_texts_have_in_common_says_much_before_anything_is_learned(recipe: 
         model = create(recipe.recipe, tiny(encoder_folder) | net)
         found[init] = model.fit(texts[:240], lists[:240]).evaluate(texts[240:], lists[240:])["P@1"]
     assert found["lda"] > max(40.0, 2 * found["prior"])
+
+
+@pytest.mark.parametrize("recipe", ["full", "lightxml"])
+def test_first_weights_do_not_depend_on_how_many_are_summed_at_a_time(
+    recipe: str, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, lists, _ = make_corpus(60)
+    first = {"training.init": "lda", "training.epochs": 0.0, "network.few_labels": 0, "network.levels": 4}
+    settings = tiny(encoder_folder) | (first if recipe != "full" else dict(list(first.items())[:2]))
+    whole = create(recipe, settings).fit(texts, lists)
+    width = whole.neural_.net.arrays["heads.0.weight"].shape[1]
+    monkeypatch.setattr(heads, "NUMBERS_SUMMED_AT_ONCE", 7 * width)  # 20 labels, seven at a time
+    monkeypatch.setattr(network, "_MOVED_AT_ONCE", 3 * width)
+    parts = create(recipe, settings).fit(texts, lists)
+    for name, array in whole.neural_.net.arrays.items():
+        np.testing.assert_array_equal(parts.neural_.net.arrays[name], array)
+    assert np.ptp(whole.neural_.net.arrays["heads.0.weight"]) > 0
 
 
 def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:

@@ -254,6 +254,7 @@ def full_net(n_labels: int, rate: float, *, seed: int = 0) -> Cascade:
     torch.manual_seed(seed)
     config = neural({"network.head": "full", "training.full_head_learning_rate": rate, "network.dropout": (0.0,)})
     net = Cascade(Given([torch.randn(N_TEXTS, WIDTH)], config), LabelTree.flat(n_labels), config)
+    net.place(torch.device("cpu"))
     net.head(0).weight.normal_()
     net.head(0).bias.normal_()
     return net.train()

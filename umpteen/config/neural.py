@@ -18,6 +18,7 @@ FEWER_IN_TRAINING = 4  # divisor for training: gradients need about this many ti
 USUAL_LENGTH = {"cpu": 128, "mps": 128, "cuda": 256}  # tokens that are read of a text where settings leave it open
 LABELS_SOLVED_AT_ONCE = 1_024
 LABELS_STEPPED_AT_ONCE = 65_536
+NUMBERS_SUMMED_AT_ONCE = 1 << 31  # of first weights, where their sums are an array of its own: 8 GB
 
 
 class ReaderSpec(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional as F
 
-from umpteen.config import LABELS_STEPPED_AT_ONCE, NeuralConfig
+from umpteen.config import LABELS_STEPPED_AT_ONCE, NUMBERS_SUMMED_AT_ONCE, NeuralConfig
 from umpteen.neural.distributed import ranks
 from umpteen.neural.lda_init import Whitening
 from umpteen.neural.losses import weighted
@@ -138,7 +138,7 @@ class Head(torch.nn.Module):
     # First and fixed weights
 
     def place(self, device: torch.device) -> None:
-        """Choose the precision of the weights for a device."""
+        """Make large weights on the device where they are going to be used, in the precision for it."""
 
     @torch.no_grad()
     def set_prior(self, share: torch.Tensor) -> None:
@@ -149,15 +149,21 @@ class Head(torch.nn.Module):
         """Return the vectors (texts, d) that nodes are compared with."""
         return e
 
-    def sums(self) -> torch.Tensor:
-        """Return zeros (nodes of this rank, d), float32, in which first weights may be summed."""
-        return self.weight.detach().zero_()
+    @property
+    def nodes_at_once(self) -> int:
+        """Nodes of this rank whose first weights are summed at a time."""
+        return max(len(self.bias), 1)
+
+    def sums(self, first: int, last: int) -> torch.Tensor:
+        """Return zeros (last − first, d), float32, in which first weights of nodes of this rank may be summed."""
+        return self.weight.detach()[first:last].zero_()
 
     @torch.no_grad()
-    def set_weights(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Take first weights (nodes, d) and biases (nodes,) of the nodes of this rank."""
-        self.weight.copy_(weight)
-        self.bias.copy_(bias)
+    def set_weights(self, weight: torch.Tensor, bias: torch.Tensor, first: int = 0) -> None:
+        """Take first weights (nodes, d) and biases (nodes,) of the nodes of this rank from ``first`` on."""
+        last = first + len(bias)
+        self.weight[first:last] = weight
+        self.bias[first:last] = bias
 
     @torch.no_grad()
     def silence(self, nodes: torch.Tensor, margin: float) -> None:
@@ -354,24 +360,29 @@ class FullHead(Head):
         self.dropout, self.learning_rate, self.width = dropout, learning_rate, width
         self.scale = math.sqrt(width)
         self.whitening = Whitening(width) if whitens else None
-        self.register_buffer("weight", torch.zeros(n_nodes, width))
+        self.register_buffer("weight", torch.zeros(n_nodes, width, device="meta"))  # until ``place`` makes them
         self.register_buffer("bias", torch.full((n_nodes,), -math.log(max(n_nodes, 2))))
         self.register_buffer("rate", torch.tensor(learning_rate), persistent=False)
         self.waiting: list[tuple[torch.Tensor, Truth]] = []  # vectors and truth of texts that the next step updates by
 
     def place(self, device: torch.device) -> None:
-        """Keep the weights in bfloat16 on a GPU; they are rounded at random, so nothing is lost on average."""
-        if device.type == "cuda":
-            self.weight = self.weight.to(torch.bfloat16)
+        """Make the weights, in bfloat16 on a GPU; steps are rounded at random, so nothing is lost on average."""
+        precision = torch.bfloat16 if device.type == "cuda" else torch.float32
+        self.weight = torch.zeros(self.weight.shape, dtype=precision, device=device)
 
     def compared(self, e: torch.Tensor) -> torch.Tensor:
         """Return whitened vectors, all of one length."""
         e = e if self.whitening is None else self.whitening(e)
         return F.normalize(e.float(), dim=1) * self.scale
 
-    def sums(self) -> torch.Tensor:
-        """Return zeros (labels, d), float32."""
-        return torch.zeros_like(self.weight, dtype=torch.float32)
+    @property
+    def nodes_at_once(self) -> int:
+        """Labels whose first weights are summed at a time: sums need more memory than weights."""
+        return max(NUMBERS_SUMMED_AT_ONCE // self.width, 1)
+
+    def sums(self, first: int, last: int) -> torch.Tensor:
+        """Return zeros (last − first, d), float32."""
+        return torch.zeros(last - first, self.width, device=self.weight.device)
 
     def set_lr(self, factor: float) -> None:
         """Learn at this share of the learning rate."""

@@ -13,6 +13,7 @@ from umpteen.engine import Progress, silent
 from umpteen.neural import newton
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.passes import of_levels, predicting, reported
+from umpteen.store.parts import blocks
 
 if TYPE_CHECKING:
     from umpteen.neural.network import Network, Texts
@@ -47,20 +48,30 @@ class Initialiser:
         These are the means of the whitened vectors of a node's texts. ``truth`` has the nodes of all texts, by level.
         The biases must be the log-odds of the nodes already.
         """
-        heads = {level: self.network.module.head(level) for level in truth}
         self._whiten(list(truth))
-        sums = {level: head.sums() for level, head in heads.items()}
-        for level, rows, e in self._read(list(truth)):
+        heads = {level: self.network.module.head(level) for level in truth}
+        turns = {level: list(blocks(len(head.bias), head.nodes_at_once)) for level, head in heads.items()}
+        for turn in range(max(len(ends) for ends in turns.values())):
+            self._discriminate(truth, {level: ends[turn] for level, ends in turns.items() if turn < len(ends)})
+
+    def _discriminate(self, truth: Mapping[int, sp.csr_matrix], ends: Mapping[int, tuple[int, int]]) -> None:
+        """Set the nodes first..last of this rank to linear discriminants, for some levels."""
+        heads = {level: self.network.module.head(level) for level in ends}
+        sums = {level: head.sums(*ends[level]) for level, head in heads.items()}
+        for level, rows, e in self._read(list(ends)):
+            first, last = ends[level]
             text, node = pairs(truth[level][rows], self.device)
             is_own, places = heads[level].shard.places(node)
+            is_summed = (places >= first) & (places < last)
             with predicting():
-                vectors, text = heads[level].compared(e), text[is_own]
+                vectors, text, places = heads[level].compared(e), text[is_own][is_summed], places[is_summed] - first
                 for some in torch.split(torch.arange(len(text), device=self.device), _PAIRS_AT_ONCE):
                     sums[level].index_add_(0, places[some], vectors[text[some]])
         for level, head in heads.items():
+            first, last = ends[level]
             counts = torch.from_numpy(truth[level].getnnz(axis=0).astype(np.float32)).to(self.device)
-            offset = discriminants(sums[level], head.shard.take(counts))
-            head.set_weights(sums[level], head.bias.detach() + offset)
+            offset = discriminants(sums[level], head.shard.take(counts)[first:last])
+            head.set_weights(sums[level], head.bias.detach()[first:last] + offset, first)
 
     def _whiten(self, levels: list[int]) -> None:
         """Measure the covariance of the vectors of some texts, by which levels whiten them."""

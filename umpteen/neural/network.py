@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -38,6 +39,7 @@ _SCALED_AT_ONCE = 65_536  # vectors
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
 _GATHERED_AT_ONCE = 65_536  # texts whose vectors all ranks have at a time, for first weights
 _AT_ONCE = 100_000_000  # numbers that the gathered vectors of labels may be while predicting
+_MOVED_AT_ONCE = 1 << 27  # numbers that are converted and moved between device and memory
 _LOWEST_PRIORITY = 0.5  # of a node that was predicted, the best of them have 1
 
 Texts = Tokens | list[np.ndarray]  # as they come, or as ``Network.read`` has read them
@@ -84,8 +86,8 @@ class Network:
             self.module = Cascade(reader, tree, config, len(self._levels)).eval()
         if divides:  # before anything takes memory of the device
             self.module.divide()
-        self.module.to(encoder.device)
         self.module.place(encoder.device)
+        self.module.to(encoder.device)
 
     @property
     def _levels(self) -> range:
@@ -167,7 +169,9 @@ class Network:
     def _finish(self, targets: sp.csr_matrix) -> None:
         """Prepare for prediction, with the numbers that are saved."""
         self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
-        self.load(self.arrays())
+        for _, tensor in self._kept():
+            for cut in _cuts(tensor.shape):
+                tensor[cut] = tensor[cut].half()
 
     # First weights
 
@@ -447,22 +451,31 @@ class Network:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights that are kept, in half precision."""
-        own = {name: tensor.detach() for name, tensor in self._own().items()}
-        if not all(_can_be_kept(tensor) for tensor in own.values()):
+        out = {}
+        for name, tensor in self._kept():
+            out[name] = np.empty(tensor.shape, np.float16)
+            for cut in _cuts(tensor.shape):
+                out[name][cut] = tensor[cut].half().cpu().numpy()
+        return out
+
+    def _kept(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the weights that are kept, by name, as they are on the device."""
+        own = [(name, tensor.detach()) for name, tensor in self._own().items()]
+        if not all(_can_be_kept(tensor) for _, tensor in own):
             raise BadConfig(
                 "the network's weights have grown beyond all bounds; lower training.learning_rate and "
                 "training.head_learning_rate"
             )
-        return {name: tensor.half().cpu().numpy() for name, tensor in own.items()}
+        return own
 
     def load(self, arrays: Mapping[str, Any]) -> None:
-        """Take weights as ``arrays`` gives them; a network that loads its own arrays is rounded as a saved one is."""
+        """Take weights as ``arrays`` gives them."""
         own = self._own()
         if missing := set(own) - set(arrays):
             raise BadModelFile(f"the network of the model lacks {', '.join(sorted(missing)[:3])}; save it again")
         with torch.no_grad():
-            for name, tensor in own.items():  # one after the other: they may be large
-                array = np.array(arrays[name])
+            for name, tensor in own.items():
+                array = arrays[name]
                 if array.shape != tuple(tensor.shape):
                     raise BadModelFile(
                         f"'{name}' of the model's network has the shape {array.shape}, not {tuple(tensor.shape)}; "
@@ -470,7 +483,15 @@ class Network:
                     )
                 if not is_finite(array):
                     raise BadModelFile(f"'{name}' of the model's network holds NaN or infinity; save the model again")
-                tensor.copy_(torch.from_numpy(array))
+                for cut in _cuts(tensor.shape):
+                    tensor[cut] = torch.from_numpy(np.array(array[cut])).to(tensor.device)
+
+
+def _cuts(shape: Sequence[int]) -> list[Any]:
+    """Return indices that cut an array along its first axis: large ones are converted and moved in parts."""
+    if not shape:
+        return [...]
+    return [slice(*ends) for ends in blocks(shape[0], max(1, _MOVED_AT_ONCE // max(math.prod(shape[1:]), 1)))]
 
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:

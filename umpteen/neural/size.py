@@ -11,6 +11,7 @@ from umpteen.config import (
     FEWER_IN_TRAINING,
     LABELS_SOLVED_AT_ONCE,
     LABELS_STEPPED_AT_ONCE,
+    NUMBERS_SUMMED_AT_ONCE,
     TOKENS_AT_ONCE,
     NeuralConfig,
 )  # fmt: skip
@@ -183,7 +184,7 @@ class NetworkSize(NamedTuple):
         pooling = config.encoder.pooling if config.is_recursive else net.pooling or "@" * (len(self.levels) > 1)
         is_every = net.reader == "layers" and ("@" in pooling or "last5" in pooling)
         n_states = self.encoder.layers + 1 if is_every else 1
-        sums = 4.0 * self.node_width * self.levels[-1] * (config.training.init == "lda")
+        sums = 4.0 * min(self.node_width * self.levels[-1], NUMBERS_SUMMED_AT_ONCE) * (config.training.init == "lda")
         return min(n_tokens, most) * self.encoder.width * (_READ_BYTES + _STATE_BYTES * n_states) + sums
 
     def _solver_bytes(self, n_texts: int) -> float:
