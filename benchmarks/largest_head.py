@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=float, nargs="+", default=[3e6, 30e6, 100e6], help="sizes to begin with")
     parser.add_argument("--most", type=float, default=1e9, help="where to stop, even if the device has memory left")
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=16, help=f"more than {_FIRST_TIMED + 1}")
     options = parser.parse_args(arguments)
     rows, fits, too_many = [], 0, None
     sizes = [int(size) for size in options.labels]
@@ -105,17 +105,18 @@ def trained(n_labels: int, shape: Shape, n_steps: int) -> tuple[float, float]:
     }).config  # fmt: skip
     encoder = Encoder(random_bert(*shape), NoTokenizer(), EncoderConfig(max_length=LENGTH, compile="off"))
     network = Network(encoder, LabelTree.flat(n_labels), config)
-    marks: list[tuple[int, float]] = []
+    begun: list[float] = []  # when each step begins
+    set_lr = network.module.set_lr
 
-    def progress(stage: str, done: int, total: int) -> None:
-        if stage == "training the network" and done >= _FIRST_TIMED:
-            marks.append((done, now()))
+    def timed(factor: float) -> None:
+        begun.append(now())
+        set_lr(factor)
 
-    network.train(tokens, Y, progress=progress)
-    (first, begun), (last, ended) = marks[0], marks[-1]
+    network.module.set_lr = timed
+    network.train(tokens, Y)
     some, started = tokens.take(np.arange(BATCH)), now()
     network.topk(some, K)
-    return (ended - begun) / max(last - first, 1), (now() - started) / BATCH
+    return float(np.median(np.diff(begun[_FIRST_TIMED:]))), (now() - started) / BATCH
 
 
 if __name__ == "__main__":
