@@ -16,9 +16,11 @@ import scipy.sparse as sp
 from umpteen.data.sparse import pointers, triplet, wrap
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
+from umpteen.store.parts import blocks
 from umpteen.store.tensors import Allocate, in_memory
 
 _NO_DENSE = np.zeros((1, 0), np.float32)
+_COPIED_AT_ONCE = 16_384  # rows
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,21 @@ class Rows:
         return len(self.indptr) - 1
 
     def take(self, rows: np.ndarray, allocate: Allocate = in_memory) -> Rows:
-        """Return a copy of the rows with these numbers; ``allocate`` makes the dense block."""
-        return Rows.of(self.sparse_rows(rows), take_rows(self.dense, rows, allocate) if self.n_dense else None)
+        """Return a copy of the rows with these numbers; ``allocate`` makes its arrays."""
+        dense = take_rows(self.dense, rows, allocate) if self.n_dense else None
+        return Rows.of(self.sparse_rows(rows, allocate), dense)
 
-    def sparse_rows(self, rows: np.ndarray) -> sp.csr_matrix:
+    def sparse_rows(self, rows: np.ndarray, allocate: Allocate = in_memory) -> sp.csr_matrix:
         """Return a copy of the sparse block of the rows with these numbers; the others are not read."""
         lengths = np.diff(self.indptr)[rows]
-        ptr = pointers(lengths)
-        source = np.arange(ptr[-1]) + np.repeat(self.indptr[:-1][rows] - ptr[:-1], lengths)
-        return sp.csr_matrix((self.data[source], self.indices[source], ptr), shape=(len(lengths), self.n_sparse))
+        ptr, first = pointers(lengths), self.indptr[:-1][rows]
+        n = (int(ptr[-1]),)
+        arrays = allocate({"indices": (np.int32, n), "data": (np.float32, n)})
+        for begin, end in blocks(len(rows), _COPIED_AT_ONCE):
+            low, high = ptr[begin], ptr[end]
+            source = np.arange(low, high) + np.repeat(first[begin:end] - ptr[begin:end], lengths[begin:end])
+            arrays["indices"][low:high], arrays["data"][low:high] = self.indices[source], self.data[source]
+        return wrap(arrays["data"], arrays["indices"], ptr, (len(lengths), self.n_sparse))
 
     def between(self, first: int, last: int) -> Rows:
         """Return consecutive rows; only their pointers are copied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
@@ -12,11 +12,15 @@ import numpy as np
 from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
+from umpteen.store.parts import blocks
+from umpteen.store.tensors import Allocate, in_memory
 
 _AT_A_TIME = 4_096  # texts handed to the tokenizer in one call, if it reads one window of each
 _FEWEST_AT_A_TIME = 64  # enough for all cores
 _CHARACTERS = 6  # a token of a long text has fewer on average, so the text is first cut to this many per token
 _POOLED = 50  # batches that are sorted by length together
+_COPIED_AT_ONCE = 65_536  # texts whose tokens are copied in one go
+_COLLECTED = 1 << 24  # tokens that are collected before they are moved to the array that they are kept in
 
 
 @dataclass(frozen=True)
@@ -34,26 +38,41 @@ class Tokens:
         """Number of tokens of each text."""
         return np.diff(self.ptr)
 
-    def take(self, rows: np.ndarray) -> Tokens:
-        """Return the tokens of some texts."""
-        sizes = self.lengths[rows]
-        ptr = pointers(sizes)
-        return Tokens(ptr, self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[rows] - ptr[:-1], sizes)])
+    def take(self, rows: np.ndarray, allocate: Allocate = in_memory) -> Tokens:
+        """Return a copy of the tokens of some texts; ``allocate`` makes the array."""
+        return self._copied(self.ptr[rows], self.lengths[rows], allocate)
 
-    def truncated(self, limit: int) -> Tokens:
+    def truncated(self, limit: int, allocate: Allocate = in_memory) -> Tokens:
         """Return at most ``limit`` tokens of each text: its first ones, and its last one, which ends every text."""
-        sizes = np.minimum(self.lengths, limit)
-        ptr = pointers(sizes)
-        ids = self.ids[np.arange(ptr[-1]) + np.repeat(self.ptr[:-1] - ptr[:-1], sizes)]
+        out = self._copied(self.ptr[:-1], np.minimum(self.lengths, limit), allocate)
         is_cut = self.lengths > limit
-        ids[ptr[1:][is_cut] - 1] = self.ids[self.ptr[1:][is_cut] - 1]
+        out.ids[out.ptr[1:][is_cut] - 1] = self.ids[self.ptr[1:][is_cut] - 1]
+        return out
+
+    def _copied(self, first: np.ndarray, sizes: np.ndarray, allocate: Allocate) -> Tokens:
+        """Copy so many tokens from each of some places on."""
+        ptr = pointers(sizes)
+        ids = allocate({"ids": (np.int32, (int(ptr[-1]),))})["ids"]
+        for begin, end in blocks(len(sizes), _COPIED_AT_ONCE):
+            low, high = ptr[begin], ptr[end]
+            moved = np.repeat(first[begin:end] - ptr[begin:end], sizes[begin:end])
+            ids[low:high] = self.ids[np.arange(low, high) + moved]
         return Tokens(ptr, ids)
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Tokens:
         """Concatenate lists of token ids."""
-        parts = [np.array(ids, np.int32) for ids in lists]
-        return cls(pointers([len(ids) for ids in lists]), np.concatenate([np.empty(0, np.int32), *parts]))
+        return cls(pointers([len(ids) for ids in lists]), np.fromiter(chain.from_iterable(lists), np.int32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tokens], allocate: Allocate = in_memory) -> Tokens:
+        """Return the tokens of several sets of texts, one after the other; ``allocate`` makes the array."""
+        ptr = pointers(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]))
+        ids, begin = allocate({"ids": (np.int32, (int(ptr[-1]),))})["ids"], 0
+        for part in parts:
+            ids[begin : begin + len(part.ids)] = part.ids
+            begin += len(part.ids)
+        return cls(ptr, ids)
 
 
 def set_limit(tokenizer: Any, limit: int) -> None:
@@ -63,23 +82,38 @@ def set_limit(tokenizer: Any, limit: int) -> None:
 
 
 def tokenize(
-    texts: Sequence[str], tokenizer: Any, limit: int, *, windows: int = 1, progress: Progress = silent
-) -> Tokens:
+    texts: Sequence[str], tokenizer: Any, limit: int, *, windows: int = 1, progress: Progress = silent,
+    allocate: Allocate = in_memory,
+) -> Tokens:  # fmt: skip
     """Cut each text into at most ``windows`` windows of ``limit`` tokens.
 
     The windows of a text lie one after the other, each with its own special tokens; only the last one may be shorter
     than ``limit``. ``tokenizer`` is one of the package ``tokenizers``, which works on all cores; ``set_limit`` has told
-    it the limit.
+    it the limit. ``allocate`` makes the arrays of tokens.
     """
-    parts: list[Tokens] = []
-    size = max(_AT_A_TIME // windows, _FEWEST_AT_A_TIME)
-    for first in range(0, len(texts), size):
-        block = [as_text(text, first + row) for row, text in enumerate(texts[first : first + size])]
-        progress("tokens", first, len(texts))
-        parts.append(Tokens.of(_block_ids(block, tokenizer, limit, windows)))
-    progress("tokens", len(texts), len(texts))
-    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
-    return Tokens(pointers(lengths), np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]))
+
+    def read() -> Iterator[Tokens]:
+        for first, last in blocks(len(texts), max(_AT_A_TIME // windows, _FEWEST_AT_A_TIME)):
+            block = [as_text(text, first + row) for row, text in enumerate(texts[first:last])]
+            progress("tokens", first, len(texts))
+            yield Tokens.of(_block_ids(block, tokenizer, limit, windows))
+        progress("tokens", len(texts), len(texts))
+
+    return _collected(read(), allocate)
+
+
+def _collected(some: Iterable[Tokens], allocate: Allocate) -> Tokens:
+    """Join tokens whose number is not known before; few of them are in memory at a time if ``allocate`` makes files."""
+    moved: list[Tokens] = []
+    waiting: list[Tokens] = []
+    for tokens in some:
+        waiting.append(tokens)
+        if sum(len(part.ids) for part in waiting) >= _COLLECTED:
+            moved.append(Tokens.joined(waiting, allocate))
+            waiting.clear()
+    if not moved:
+        return Tokens.joined(waiting, allocate)
+    return Tokens.joined([*moved, Tokens.joined(waiting)], allocate)
 
 
 def _block_ids(block: list[str], tokenizer: Any, limit: int, windows: int) -> list[list[int]]:

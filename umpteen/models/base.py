@@ -21,8 +21,6 @@ from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
-from umpteen.data.stored_rows import StoredRows
-from umpteen.data.stored_texts import StoredTexts
 from umpteen.data.targets import Targets, is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
@@ -41,15 +39,7 @@ from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training
 from umpteen.models.sklearn import Contract
-from umpteen.models.training_inputs import (
-    begun,
-    check_names,
-    check_trainable,
-    fit_stored,
-    fit_tfidf,
-    name_vectors,
-    store_rows,
-)
+from umpteen.models.training_inputs import begun, check_names, fit_rows, name_vectors
 from umpteen.models.tree_search import score_by_trees, search_tree, search_trees
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
@@ -190,15 +180,8 @@ class Model(Contract, Predictor):
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
     ) -> tuple[Rows, Tfidf | None, Neural | None, Any]:
         """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
-        if isinstance(X, StoredTexts) and checkpoint is not None:
-            check_trainable(X, matrix)
-            tfidf, rows = fit_stored(X, config, progress, checkpoint)
-            return rows, tfidf, None, config
-        if isinstance(X, StoredRows) and checkpoint is not None:
-            check_trainable(X, matrix)
-            return store_rows(X, config, checkpoint), None, None, config
-        tfidf, features = fit_tfidf(X, matrix, config, progress)
-        return Rows.of(features), tfidf, None, config
+        tfidf, rows = fit_rows(X, matrix, config, progress, checkpoint)
+        return rows, tfidf, None, config
 
     def _has_words(self, X: Any) -> bool:
         """Return whether the rows of these inputs are words."""

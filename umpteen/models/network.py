@@ -35,13 +35,13 @@ from umpteen.models.ranker import (
     uses_words,
     with_init,
 )  # fmt: skip
-from umpteen.models.runs import allocator
+from umpteen.models.runs import allocator, only_in_files
 from umpteen.models.time_budget import with_time_budget
-from umpteen.models.training_inputs import check_names, check_trainable, fit_tfidf, name_vectors
+from umpteen.models.training_inputs import as_sequence, check_names, check_trainable, fit_rows, name_vectors
 from umpteen.models.tree_search import padded, ranker_scorer, reach_of_wanted, widened
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
-from umpteen.store.tensors import Allocate
+from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, check_given, network_levels
 from umpteen.tree.trace import Kept
 
@@ -88,13 +88,15 @@ class NetModel(CombinedModel):
             compiling = None if source is None else compiled_ahead(source.get())
             tfidf, features = None, sp.csr_matrix((matrix.shape[0], 0), dtype=np.float32)
             if has_words:
-                tfidf, features = fit_tfidf(X, matrix, config, progress)
+                tfidf, words = fit_rows(X, matrix, config, progress, checkpoint)
+                features = words.sparse
             if source is None:
                 source = FeatureSource(features.shape[1], config)
             else:
                 config = replace(config, encoder=source.config)
             encoder = source.get()
-            tokens = self._tokens(source, X, features, progress)
+            allocate = allocator(checkpoint)
+            tokens = self._tokens(source, X, features, progress, allocate)
             if config.network.reads != "features":
                 width = encoder.model.config.hidden_size
                 config = config.with_schedule(tokens.lengths, len(tokens), width)
@@ -102,9 +104,8 @@ class NetModel(CombinedModel):
             if compiling is not None:
                 compiling.result()  # it draws random numbers, as a new network does
             network = self._network(
-                config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record
+                config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record, allocate
             )
-            allocate = allocator(checkpoint)
             E = network.vectors_by_all(tokens, progress=progress, allocate=allocate) if config.ranker else None
             if not present().is_main:
                 return None
@@ -114,20 +115,21 @@ class NetModel(CombinedModel):
             rows = Rows.mixed(features, E, config.embedding_weight, allocate)
             weights, calibration = config.fusion, None
             if config.fits_fusion(matrix.shape[1]):
-                weights, calibration = self._fusion(network, tokens, rows, matrix, config, tree, by_name, allocate)
+                weights, calibration = self._fusion(network, tokens, rows, matrix, config, tree, by_name, checkpoint)
         heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
         config = replace(config, linear=linear, fusion=weights)
         return Parts(config, targets, tfidf, rows.n_features, heads, neural, calibration)
 
     def _fusion(
         self, network: Any, tokens: Tokens, rows: Rows, matrix: sp.csr_matrix, config: NeuralConfig,
-        tree: LabelTree | None, by_name: sp.csr_matrix | None, allocate: Allocate,
+        tree: LabelTree | None, by_name: sp.csr_matrix | None, checkpoint: Any,
     ) -> tuple[fusion.Weights, Calibration | None]:  # fmt: skip
         """Train a ranker on what the network was trained on, and fit on the other texts how much the two count."""
         kept, held_out = network.split(len(tokens))
         if not len(held_out):
             return (), None
-        heads, _ = Training(rows.take(kept, allocate), matrix[kept], config, tree, by_name).heads()
+        some = rows.take(kept, allocator(checkpoint))
+        heads, _ = Training(some, matrix[kept], config, tree, by_name, checkpoint=only_in_files(checkpoint)).heads()
         threads, unseen, texts = n_threads(config.threads), rows.take(held_out), tokens.take(held_out)
         ranker = ranker_scorer(heads, unseen, config, threads)
         net = fusion.Scorer(
@@ -135,11 +137,13 @@ class NetModel(CombinedModel):
         )
         return fit_fusion(ranker, net, matrix, (kept, held_out), config, can_drop=False)
 
-    def _tokens(self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent) -> Any:
+    def _tokens(
+        self, source: Any, X: Any, features: sp.csr_matrix, progress: Progress = silent, allocate: Allocate = in_memory
+    ) -> Any:
         """Return what the reader reads of texts: tokens, or features."""
         if isinstance(source, FeatureSource):
             return source.tokens(features)
-        return source.get().tokenize(list(X), progress=progress)
+        return source.get().tokenize(as_sequence(X), progress=progress, allocate=allocate)
 
     def _check_tree(self, given: LabelTree | None, n_labels: int, config: NeuralConfig) -> None:
         """Refuse a tree that the network has no use for, or could not learn with."""
@@ -152,6 +156,7 @@ class NetModel(CombinedModel):
     def _network(
         self, config: NeuralConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
         given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any, record: Callback,
+        allocate: Allocate,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.neural.network import Network
@@ -160,7 +165,9 @@ class NetModel(CombinedModel):
         stages = self._stages(checkpoint, encoder, tokens, *decisive, tree=given)
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
         network = Network(encoder, tree, config, seed=config.seed, divides=True)
-        self.training_ = network.train(tokens, matrix, checkpoint=stages, progress=progress, record=record)
+        self.training_ = network.train(
+            tokens, matrix, checkpoint=stages, progress=progress, record=record, allocate=allocate
+        )
         return network
 
     def _tree(

@@ -64,6 +64,11 @@ def allocator(run: Run | None) -> Allocate:
     return in_memory if run is None or not run.in_files else run.part(TEXTS, "").scratch
 
 
+def only_in_files(run: Run | None) -> Run | None:
+    """Return the run where all arrays are in files; otherwise None, for what is not kept as a stage."""
+    return None if run is None or not run.in_files else run
+
+
 def end_tasks(run: Run | None, engine: str | Engine | None) -> None:
     """End the processes of an engine that was made for a training; one that was passed is left alone."""
     if run is not None and (engine is None or isinstance(engine, str)):

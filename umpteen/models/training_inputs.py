@@ -128,21 +128,25 @@ def store_rows(X: StoredRows, config: ModelConfig, run: Run) -> Rows:
     return load_rows(stages.place)
 
 
-def fit_tfidf(
-    X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress
-) -> tuple[Tfidf | None, sp.csr_matrix]:
-    """Turn what came in into rows; what could not be trained on is refused before texts are read."""
+def fit_rows(
+    X: Any, matrix: sp.csr_matrix, config: ModelConfig, progress: Progress, run: Run | None
+) -> tuple[Tfidf | None, Rows]:
+    """Turn what came in into rows, in files if it is in files; what could not be trained on is refused before."""
     features = check_trainable(X, matrix)
     if features is None:
-        return fit_words(X, config, progress)
+        return fit_words(X, config, progress, run)
+    if isinstance(features, StoredRows) and run is not None:
+        return None, store_rows(features, config, run)
     features = features.csr() if isinstance(features, StoredRows) else features
-    return None, normalize_rows(features, n_threads(config.threads)) if config.normalize else features
+    return None, Rows.of(normalize_rows(features, n_threads(config.threads)) if config.normalize else features)
 
 
-def fit_words(X: Any, config: ModelConfig, progress: Progress) -> tuple[Tfidf, sp.csr_matrix]:
+def fit_words(X: Any, config: ModelConfig, progress: Progress, run: Run | None) -> tuple[Tfidf, Rows]:
     """Turn texts that can be trained on into rows of words."""
+    if isinstance(X, StoredTexts) and run is not None:
+        return fit_stored(X, config, progress, run)
     tfidf = Tfidf(config.tfidf, threads=config.threads)
-    return tfidf, tfidf.fit_transform(X, progress=progress)
+    return tfidf, Rows.of(tfidf.fit_transform(X, progress=progress))
 
 
 def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | StoredRows | None:
@@ -160,6 +164,11 @@ def check_trainable(X: Any, matrix: sp.csr_matrix) -> sp.csr_matrix | StoredRows
     if matrix.nnz == 0:
         raise BadInput("no row has a label, so there is nothing to learn; check that labels were read")
     return features
+
+
+def as_sequence(X: Any) -> Sequence[str]:
+    """Return texts that can be sliced; those in a file stay there."""
+    return X if isinstance(X, StoredTexts) else list(X)
 
 
 def check_names(targets: Targets, config: ModelConfig, *, has_words: bool) -> None:

@@ -32,11 +32,11 @@ from umpteen.models.explanation import Path
 from umpteen.models.folder import Parts, head_post
 from umpteen.models.lazy_neural import Neural, SavedEncoder, compiled_ahead, encoder_module
 from umpteen.models.ranker import Training, clustered, kept_tree, with_init
-from umpteen.models.runs import allocator
+from umpteen.models.runs import allocator, only_in_files
 from umpteen.models.time_budget import with_time_budget
-from umpteen.models.training_inputs import check_names, check_trainable, fit_words, name_vectors
+from umpteen.models.training_inputs import as_sequence, check_names, check_trainable, fit_words, name_vectors
 from umpteen.models.tree_search import ranker_scorer
-from umpteen.store import Checkpoint
+from umpteen.store import Checkpoint, Run
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, check_given, pifa, resolutions
 
@@ -106,12 +106,13 @@ class XRTransformer(CombinedModel):
             reading = Background(lambda: _read_words(X, matrix, targets, config, tree, progress, checkpoint))
             is_free = _has_own_processor(encoder) and checkpoint is None and present().is_main
             in_background = Background(lambda: reading.result()[1].begin()) if is_free else None
-            tokens = encoder.tokenize(list(X), progress=progress)
+            tokens = encoder.tokenize(as_sequence(X), progress=progress, allocate=allocator(checkpoint))
             tfidf, ranking = reading.result()
             config = config.with_schedule(tokens.lengths, len(tokens), encoder.model.config.hidden_size)
-            stages = self._stages(checkpoint, encoder, tokens, ranking.features, matrix)
+            features = ranking.words.sparse
+            stages = self._stages(checkpoint, encoder, tokens, features, matrix)
             compiling.result()  # it draws random numbers, as a new network does
-            network = _network(encoder, ranking.features, matrix, config, progress, stages)
+            network = _network(encoder, features, matrix, config, progress, stages)
             self.training_ = network.train(
                 tokens, matrix, checkpoint=stages, progress=progress, record=record, allocate=ranking.allocate
             )
@@ -145,7 +146,7 @@ class XRTransformer(CombinedModel):
     def _rows(self, X: Any, threads: int) -> ReadTexts:
         X = self._read(X)
         E = None if self.neural_ is None else self.embed(X, threads=threads)
-        words = None if self.tfidf_ is None else self.tfidf_.transform(X, threads=threads)
+        words = None if self.tfidf_ is None else Rows.of(self.tfidf_.transform(X, threads=threads))
         return ReadTexts(_ranker_rows(words, E, self.config_), E)
 
     @property
@@ -238,12 +239,17 @@ class _Begun(NamedTuple):
 class _Ranking:
     """The ranker, and how it is combined with the classifiers of a fine-tuned encoder."""
 
-    features: sp.csr_matrix
+    words: Rows
     Y: sp.csr_matrix
     config: NeuralConfig
     tree: LabelTree | None
     by_name: sp.csr_matrix | None
-    allocate: Allocate
+    run: Run | None
+
+    @property
+    def allocate(self) -> Allocate:
+        """What makes large arrays."""
+        return allocator(self.run)
 
     @property
     def fits_fusion(self) -> bool:
@@ -297,7 +303,7 @@ class _Ranking:
 
     def _of_held_out(self, E: np.ndarray | None) -> fusion.Scorer:
         """Return a ranker that is trained on the texts that the encoder is trained on, as a scorer of the others."""
-        heads, _ = self._fit(E, self.split[0])
+        heads, _ = self._fit(E, self.split[0], checkpoint=only_in_files(self.run))
         rows = self._rows(E, self.held_out)
         ranker = ranker_scorer(heads, rows, self.config, n_threads(self.config.threads))
         ranker = replace(ranker, topk=cache(ranker.topk))
@@ -312,9 +318,9 @@ class _Ranking:
         return Training(rows, Y, self.config, self.tree, self.by_name, progress, checkpoint, record).heads()
 
     def _rows(self, E: np.ndarray | None, some: np.ndarray | None) -> Rows:
-        words, allocate = self.features, self.allocate
+        words, allocate = self.words, self.allocate
         if some is not None:
-            words, E = words[some], None if E is None else take_rows(E, some, allocate)
+            words, E = words.take(some, allocate), None if E is None else take_rows(E, some, allocate)
         return _ranker_rows(words, E, self.config, allocate)
 
 
@@ -323,9 +329,9 @@ def _read_words(
     checkpoint: Any,
 ) -> tuple[Any, _Ranking]:  # fmt: skip
     """Return tf-idf and the ranker that is going to be trained on it."""
-    tfidf, features = fit_words(X, config, progress)
+    tfidf, words = fit_words(X, config, progress, checkpoint)
     by_name = name_vectors(tfidf, targets, config)
-    return tfidf, _Ranking(features, matrix, config, tree, by_name, allocator(checkpoint))
+    return tfidf, _Ranking(words, matrix, config, tree, by_name, checkpoint)
 
 
 def _has_own_processor(encoder: Any) -> bool:
@@ -334,14 +340,14 @@ def _has_own_processor(encoder: Any) -> bool:
 
 
 def _ranker_rows(
-    words: sp.csr_matrix | None, E: np.ndarray | None, config: NeuralConfig, allocate: Allocate = in_memory
+    words: Rows | None, E: np.ndarray | None, config: NeuralConfig, allocate: Allocate = in_memory
 ) -> Rows:
     """Return what the ranker sees of texts."""
     if config.features == "encoder":
         return Rows.of(sp.csr_matrix((len(E), 0), dtype=np.float32), E)
     if config.features == "tfidf":
-        return Rows.of(words)
-    return Rows.mixed(words, E, config.embedding_weight, allocate)
+        return words
+    return Rows.mixed(words.sparse, E, config.embedding_weight, allocate)
 
 
 def _head_scorer(head: DenseHead, E: np.ndarray, wanted: np.ndarray | None) -> fusion.Scorer:

@@ -35,6 +35,7 @@ from umpteen.neural.encoder_files import check_files, saved_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.neural.windows import join_windows, split_windows
+from umpteen.store.mapped import is_mapped
 from umpteen.store.tensors import Allocate, in_memory
 
 # Whatever is loaded runs no code of its own and comes from its folder alone.
@@ -141,10 +142,10 @@ class Encoder:
         """Return how many windows padded token numbers (texts, length) consist of."""
         return max(1, ids.shape[1] // self.config.max_length) if self.config.windows > 1 else 1
 
-    def tokenize(self, texts: Sequence[str], *, progress: Progress = silent) -> Tokens:
-        """Cut texts into tokens, window after window."""
+    def tokenize(self, texts: Sequence[str], *, progress: Progress = silent, allocate: Allocate = in_memory) -> Tokens:
+        """Cut texts into tokens, window after window; ``allocate`` makes the arrays."""
         config, backend = self.config, self.tokenizer.backend_tokenizer
-        return tokenize(texts, backend, config.max_length, windows=config.windows, progress=progress)
+        return tokenize(texts, backend, config.max_length, windows=config.windows, progress=progress, allocate=allocate)
 
     @property
     def is_compiled(self) -> bool:
@@ -261,7 +262,7 @@ class Batch(NamedTuple):
 
 
 class FlatTokens:
-    """Tokens on a device, from which batches are cut there; very many are cut on the CPU, and batches sent.
+    """Tokens on a device, from which batches are cut there; very many, or those in files, are cut on the CPU.
 
     ``longest`` is what a text may be padded to. ``window`` is the length of a window where texts have several: a text
     of one window is padded to no more than that, and a longer one to a whole number of windows.
@@ -270,9 +271,9 @@ class FlatTokens:
     def __init__(
         self, tokens: Tokens, device: torch.device, pad: int, longest: int | None = None, window: int | None = None
     ):
-        self.place = device if len(tokens.ids) <= _TOKENS_ON_DEVICE else torch.device("cpu")
-        self.ptr = torch.from_numpy(np.array(tokens.ptr)).to(self.place)
-        self.ids = torch.from_numpy(np.array(tokens.ids, np.int32)).to(self.place)
+        is_sent = len(tokens.ids) <= _TOKENS_ON_DEVICE and not is_mapped(tokens.ids)
+        self.place = device if is_sent else torch.device("cpu")
+        self.ptr, self.ids = (_shared(part).to(self.place) for part in (tokens.ptr, tokens.ids))
         self.lengths, self.pad, self.device = tokens.lengths, pad, device
         self.longest, self.window = longest if window is None else window, window
 
@@ -306,6 +307,11 @@ class FlatTokens:
         is_full = bool((self.lengths[rows] == width).all())
         ids = torch.where(mask, ids, self.pad).to(self.device).long()
         return Batch(ids, None if is_full else mask.to(self.device))
+
+
+def _shared(array: np.ndarray) -> torch.Tensor:
+    """Return an array as a tensor, which copies only what nobody may write to."""
+    return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 
 def padded(length: int, *, is_recorded: bool) -> int:

@@ -23,6 +23,7 @@ from umpteen.neural.encoder import Batch, pick_device
 from umpteen.neural.heads import gathered
 from umpteen.neural.readers import Reader
 from umpteen.neural.sparse_table import fastest
+from umpteen.store.tensors import Allocate, in_memory
 
 _FEATURES_AT_ONCE = 1_000_000  # of padded texts
 
@@ -38,11 +39,11 @@ class WeightedFeatures(Tokens):
         """Take sparse rows as they are."""
         return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.float32))
 
-    def truncated(self, limit: int) -> WeightedFeatures:
+    def truncated(self, limit: int, allocate: Allocate = in_memory) -> WeightedFeatures:
         """Return all features, whose order says nothing."""
         return self
 
-    def take(self, rows: np.ndarray) -> WeightedFeatures:
+    def take(self, rows: np.ndarray, allocate: Allocate = in_memory) -> WeightedFeatures:
         """Return the features of some texts."""
         width = int(self.ids.max(initial=0)) + 1
         return self.of_rows(sp.csr_matrix((self.values, self.ids, self.ptr), shape=(len(self), width))[rows])

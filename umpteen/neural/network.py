@@ -131,7 +131,8 @@ class Network:
             module, self.encoder, job.tokens, self.truth(level, job), config, self.reader_parameters,
             epochs=config.epochs_at(level or 0, len(self.turns)), seed=self._seed(level),
             head_eps=self.module.head(level or 0).adam_eps(config.batch_size), checkpoint=job.checkpoint,
-            progress=job.progress, record=job.record, stage=self._stage(level), rows=job.rows, quality=quality,
+            progress=job.progress, record=job.record, allocate=job.allocate, stage=self._stage(level), rows=job.rows,
+            quality=quality,
         )  # fmt: skip
 
     def split(self, n_texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +164,7 @@ class Network:
         if not trainer.has_state:
             tokens, truth = job.tokens, dict(zip(self._needed(level), trainer.truth, strict=True))
             if len(job.held_out):  # they are unknown to the first weights, too
-                tokens, truth = tokens.take(job.rows), {one: R[job.rows] for one, R in truth.items()}
+                tokens, truth = tokens.take(job.rows, job.allocate), {one: R[job.rows] for one, R in truth.items()}
             self.initialise(tokens, truth, level, progress=job.progress)
 
     def _finish(self, targets: sp.csr_matrix) -> None:

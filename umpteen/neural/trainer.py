@@ -26,6 +26,7 @@ from umpteen.neural.sharding import Shards
 from umpteen.neural.training_state import State, TrainingState, under
 from umpteen.neural.truth import Truth, TruthTable
 from umpteen.store import Checkpoint
+from umpteen.store.tensors import Allocate, in_memory
 
 _AVERAGE_EVERY = 10  # steps between two states that are averaged
 _FEWEST_TO_SPLIT = 250  # texts; of fewer, none are held out
@@ -101,6 +102,8 @@ class Trainer:
         Measures precisions on held-out texts; early stopping looks at their mean.
     record
         Called with every record: loss, learning rate, and what ``quality`` measures.
+    allocate
+        Makes the array of truncated texts.
     """
 
     module: Any
@@ -119,6 +122,7 @@ class Trainer:
     rows: np.ndarray | None = None
     quality: Callable[[], Metrics] | None = None
     record: Callback = ignore
+    allocate: Allocate = in_memory
     curve: Curve = field(default_factory=Curve)
 
     @property
@@ -200,7 +204,7 @@ class Trainer:
 
         forms = [self.tokens]
         if self._has_long_texts:
-            forms.append(self.tokens.truncated(self.config.warmup_length))
+            forms.append(self.tokens.truncated(self.config.warmup_length, self.allocate))
         return MicroBatches(
             self.encoder, [self.encoder.flat(tokens) for tokens in forms], self._work, inputs,
             cuda_graphs=self.config.cuda_graphs, part=partial(self._work, is_whole=False), finish=self.module.step,

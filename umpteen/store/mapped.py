@@ -28,6 +28,20 @@ def mapped(array: np.memmap) -> np.ndarray:
     return np.asarray(array)
 
 
+def is_mapped(array: np.ndarray) -> bool:
+    """Return whether an array is a part of a mapped file.
+
+    Examples
+    --------
+    >>> is_mapped(np.zeros(3))
+    False
+    """
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
 @contextmanager
 def resident_limit(n_bytes: float | None) -> Iterator[None]:
     """Keep the resident pages of mapped files below about ``n_bytes`` within the block, where the system can.
