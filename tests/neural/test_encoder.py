@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch._dynamo.utils import counters
 
 from umpteen.config import EncoderConfig
+from umpteen.data import tokens as tokens_module
 from umpteen.data.locate import locate
 from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
@@ -114,6 +115,21 @@ def test_some_rows_of_tokens() -> None:
     some = tokens.take(np.array([3, 1, 0]))
     assert some.ids.tolist() == [4, 5, 6, 1, 2]
     assert some.lengths.tolist() == [3, 0, 2]
+
+
+@given(st.lists(st.lists(st.integers(1, 9), max_size=7), max_size=12), st.integers(1, 5), st.data())
+def test_tokens_are_copied_in_blocks(lists: list[list[int]], limit: int, data: Any) -> None:
+    rows = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=9)) if lists else [], np.int64)
+    tokens = Tokens.of(lists)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens_module, "_COPIED_AT_ONCE", 2)
+        some, cut = tokens.take(rows), tokens.truncated(limit)
+    assert [part.tolist() for part in np.split(some.ids, some.ptr[1:-1])][: len(rows)] == [lists[i] for i in rows]
+    expected = [ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]] for ids in lists]
+    assert [part.tolist() for part in np.split(cut.ids, cut.ptr[1:-1])][: len(lists)] == expected
+    joined = Tokens.joined([tokens, some])
+    assert joined.ids.tolist() == [*tokens.ids.tolist(), *some.ids.tolist()]
+    assert joined.lengths.tolist() == [*tokens.lengths.tolist(), *some.lengths.tolist()]
 
 
 lengths_of = st.lists(st.integers(0, 50), max_size=60).map(lambda lengths: np.array(lengths, np.int64))

@@ -14,12 +14,18 @@ import torch
 
 import umpteen
 from umpteen import XRLinear, XRTransformer
+from umpteen.data import tokens as tokens_module
 from umpteen.data.rows import Rows
+from umpteen.data.stored_texts import StoredTexts
+from umpteen.data.tfidf import Tfidf
+from umpteen.data.tokens import Tokens
 from umpteen.errors import BadConfig, BadInput, MissingExtra
 from umpteen.models import create, fusion
+from umpteen.neural import encoder as encoder_module
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.trainer import hold_out
 from umpteen.store import Checkpoint
+from umpteen.store.mapped import is_mapped
 
 from .conftest import make_corpus, tiny
 
@@ -65,6 +71,38 @@ def test_a_saved_model_predicts_the_same(make: Any, corpus: Any, unseen: Any, tm
     again.save(tmp_path / "copy")
     copy = umpteen.load(tmp_path / "copy").topk(unseen[0], 5)
     np.testing.assert_array_equal(copy.labels, model.topk(unseen[0], 5).labels)
+
+
+@pytest.mark.parametrize("recipe", ["xr-transformer", "cascadexml-dismec"])
+def test_with_bounded_memory_texts_tokens_and_words_are_in_files(
+    make: Any, corpus: Any, unseen: Any, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    given = {"encoder": make().get_params(deep=False)["encoder"], "tree": TREE, "threads": 1}
+    given["training"] = {"epochs": (2.0,), "length_warmup": 0.5, "warmup_length": 4, "validation_fraction": 0.2}
+    expected, found = (umpteen.models.create(recipe, given) for _ in range(2))
+    texts = (corpus[0] * 2)[:260]  # enough that some are held out
+    labels = (corpus[1] * 2)[:260]
+    expected.fit(texts, labels)
+    monkeypatch.setattr(tokens_module, "_COLLECTED", 100)
+    seen: list[Any] = []
+    tokenize, flat, transform = encoder_module.tokenize, encoder_module.FlatTokens, Tfidf.fit_transform
+    monkeypatch.setattr(encoder_module, "tokenize", lambda X, *a, **k: seen.append(type(X)) or tokenize(X, *a, **k))
+    monkeypatch.setattr(encoder_module, "FlatTokens", lambda tokens, *a: seen.append(tokens) or flat(tokens, *a))
+    monkeypatch.setattr(Tfidf, "fit_transform", lambda self, *a, **k: seen.append("words") or transform(self, *a, **k))
+    found.fit(texts, labels, memory="2GB")
+    assert seen[0] is StoredTexts
+    assert "words" not in seen
+    whole = [one for one in seen[1:] if isinstance(one, Tokens) and len(one) > 150]
+    assert whole
+    assert all(is_mapped(one.ids) for one in whole)
+    before, after = expected.topk(unseen[0], 5), found.topk(unseen[0], 5)
+    np.testing.assert_array_equal(after.labels, before.labels)
+    np.testing.assert_array_equal(after.scores, before.scores)
+
+
+def test_memory_that_the_libraries_of_an_encoder_fill_is_refused(make: Any, corpus: Any) -> None:
+    with pytest.raises(BadInput, match="at least 850MB for a recipe with an encoder, but is 500MB"):
+        make().fit(corpus[0], corpus[1], memory="500MB")
 
 
 @pytest.mark.parametrize(

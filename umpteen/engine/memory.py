@@ -14,6 +14,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
 _BASE = 250_000_000  # bytes of the interpreter, libraries and compiled kernels
 _LEAST = 400_000_000
+TORCH = 450_000_000  # bytes of torch, transformers and what they hold, in addition
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes that Linux lets the processes of a container have, or "max"
 
 
@@ -27,6 +28,7 @@ class Memory(NamedTuple):
     """
 
     total: int
+    base: int = _BASE  # bytes that a process takes before it has any data
 
     @classmethod
     def of(cls, size: Any) -> Memory:
@@ -41,6 +43,15 @@ class Memory(NamedTuple):
         if total < _LEAST:
             raise BadInput(f"memory must be at least {_LEAST // 10**6}MB, but is {size!r:.80}; allow more")
         return cls(total)
+
+    def beside(self, n_bytes: int) -> Memory:
+        """Return the same bound for a process whose libraries take so many bytes more."""
+        if self.total and self.total < _LEAST + n_bytes:
+            raise BadInput(
+                f"memory must be at least {(_LEAST + n_bytes) // 10**6}MB for a recipe with an encoder, but is "
+                f"{self.total // 10**6}MB; allow more"
+            )
+        return self._replace(base=self.base + n_bytes)
 
     def shared_by(self, n_workers: int) -> Memory:
         """Return the share of each of some processes, which is at least the smallest bound."""
@@ -63,7 +74,7 @@ class Memory(NamedTuple):
 
     @property
     def _free(self) -> float:
-        return float(max(self.total - _BASE, 0))
+        return float(max(self.total - self.base, 0))
 
 
 @cache

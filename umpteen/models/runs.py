@@ -8,6 +8,7 @@ from typing import Any
 
 from umpteen.config import ModelConfig, NeuralConfig
 from umpteen.engine import Engine, LocalEngine, Memory, n_threads
+from umpteen.engine.memory import TORCH
 from umpteen.engine.ranks import present
 from umpteen.engine.select import make_engine
 from umpteen.store import Run, check_checkpoint, check_output
@@ -47,6 +48,8 @@ def begin_run(
     a temporary one.
     """
     bound = Memory.of(memory)
+    if any(isinstance(config, NeuralConfig) for config in configs):
+        bound = bound.beside(TORCH)
     in_files = bool(bound.total) or engine is not None
     if checkpoint is None and not in_files:
         return None
