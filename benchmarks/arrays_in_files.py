@@ -5,8 +5,8 @@
 Each row is ``umpteen train FOLDER`` in a process of its own, from raw text. Ways alternate, and the fastest run of each
 counts; the first runs, which may compile kernels, are not counted. The peak is the largest resident memory of the
 process (``ru_maxrss``), which includes pages of mapped files; an interpreter that does nothing has about 10 MB.
-``--encoder`` adds ``xr-transformer`` on the first folder. It reads 32 tokens of a text, and is fine-tuned for a hundredth
-of an epoch, because memory and not accuracy is measured.
+``--encoder`` adds ``xr-transformer`` on the first folder: 32 tokens of a text, fine-tuned for a hundredth of an epoch,
+because memory is measured and not accuracy.
 """
 
 from __future__ import annotations
