@@ -97,7 +97,7 @@ class Rows:
         def work() -> torch.Tensor:
             found = self.score(*(data[name] for name in ("e", "weight", "bias", "nodes", "right", "exists")))
             self.step(
-                data["weight"], data["bias"], data["state"], data["nodes"], found.gap, data["exists"], data["e"],
+                data["weight"], data["bias"], data["state"], data["nodes"], found.residual, data["exists"], data["e"],
                 rate, DECAY,
             )  # fmt: skip
             return found.grad_e

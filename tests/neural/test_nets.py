@@ -235,7 +235,7 @@ def test_the_first_of_those_that_tie_are_the_best(n: int, n_values: int, k: int,
     np.testing.assert_array_equal(found.numpy(), np.take_along_axis(scores, expected, axis=1))
 
 
-def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
+def test_large_margins_keep_their_order_and_labels_with_a_fixed_margin_come_last() -> None:
     tree = LabelTree.from_parents([0, 0, 1, 1])
     net = cascade(tree)
     for scorer, bias in zip(net.heads, ([5.0, -12.0], [30.0, 25.0, -2.0, -10.0]), strict=True):
@@ -244,7 +244,7 @@ def test_large_margins_keep_their_order_and_silent_labels_come_last() -> None:
     vectors = list(net.reader.vectors)
     assert net.topk(vectors, 4, [2])[0][0].tolist() == [0, 1, 2, 3]
     with torch.no_grad():
-        net.silence(torch.tensor([0]), -1e4)
+        net.set_margin(torch.tensor([0]), -1e4)
     labels, scores = net.topk(vectors, 4, [2])
     assert labels[0].tolist() == [1, 2, 3, 0]
     assert scores[0, -1] == 0.0

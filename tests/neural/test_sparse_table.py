@@ -54,7 +54,7 @@ def test_scores_and_gradients_are_those_of_the_logistic_loss(shape: Any) -> None
     found = sparse_table.score(**data)
     torch.testing.assert_close(found.scores, scores.detach())
     torch.testing.assert_close(found.loss, each.detach().sum(dim=1))
-    torch.testing.assert_close(found.gap, scores.grad)
+    torch.testing.assert_close(found.residual, scores.grad)
     torch.testing.assert_close(found.grad_e, e.grad)
 
 
@@ -68,8 +68,8 @@ def test_a_step_goes_along_the_gradient_of_each_row(shape: Any) -> None:
     each.sum().backward()
     state = torch.rand(len(bias)).round()  # half of the rows were touched before
     found = [data["weight"].clone(), data["bias"].clone(), state.clone()]
-    gap = sparse_table.score(**data).gap
-    sparse_table.step(*found, data["nodes"], gap, data["exists"], data["e"], torch.tensor(0.1), 0.5)
+    residual = sparse_table.score(**data).residual
+    sparse_table.step(*found, data["nodes"], residual, data["exists"], data["e"], torch.tensor(0.1), 0.5)
     touched = set(data["nodes"][data["exists"]].tolist())
     for node in range(len(bias)):
         square = weight.grad[node].square().mean()
@@ -142,8 +142,8 @@ for seed, shape in enumerate([(1, 1, 1, 9), (3, 7, 5, 11), (4, 130, 33, 500)]):
         scored = room.score(**data)
         table = [data["weight"].clone(), data["bias"].clone(), state.clone()]
         rate = torch.tensor(0.1, device=device)
-        room.step(*table, data["nodes"], scored.gap, data["exists"], data["e"], rate, 0.5)
-        found.append([scored.scores[data["exists"]], scored.gap, scored.grad_e, scored.loss, *table])
+        room.step(*table, data["nodes"], scored.residual, data["exists"], data["e"], rate, 0.5)
+        found.append([scored.scores[data["exists"]], scored.residual, scored.grad_e, scored.loss, *table])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 print("the same")

@@ -101,5 +101,5 @@ class AttentionHead(Head):
         """Return eps of Adam: its default, for gradients pass through layers here."""
         return 1e-8
 
-    def set_prior(self, share: torch.Tensor) -> None:
+    def set_prior(self, frequency: torch.Tensor) -> None:
         """Start at zero: the layers that nodes share would learn slowly from biases that are right already."""

@@ -116,7 +116,7 @@ class Cascade(torch.nn.Module):
         return self.below(level, shortlist, priority, beam)
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rates; an optimiser knows its own."""
+        """Multiply the learning rates by a factor; an optimiser knows its own."""
         for part in (self.reader, *self.heads):
             part.set_lr(factor)
 
@@ -130,15 +130,15 @@ class Cascade(torch.nn.Module):
         for head in self.heads:
             head.place(device)
 
-    def set_prior(self, level: int, share: torch.Tensor) -> None:
+    def set_prior(self, level: int, frequency: torch.Tensor) -> None:
         """Start every node of a level at how often it is right where it is scored.
 
-        ``share`` (nodes,) is that of all texts. Below the first level a node is scored only for texts whose beam
-        holds its parent, about as many as the beam's share of the level above.
+        ``frequency`` (nodes,) is that among all texts. Below the first level a node is scored only for texts whose beam
+        holds its parent, about as many as the beam's part of the level above.
         """
         beam = self.config.network.beam_at(level - 1) if level else 1
         scored = min(1.0, beam / self.tree.sizes[level - 1]) if level else 1.0
-        self.head(level).set_prior((share / scored).clamp(max=0.5))
+        self.head(level).set_prior((frequency / scored).clamp(max=0.5))
 
     # Search
 
@@ -206,9 +206,9 @@ class Cascade(torch.nn.Module):
         of_all = self.head(0).n_floats_of_all(length) if searches else 0
         return max(of_all, *(head.n_floats(candidates, length) for head in self.heads))
 
-    def silence(self, labels: torch.Tensor, margin: float) -> None:
+    def set_margin(self, labels: torch.Tensor, margin: float) -> None:
         """Give labels at these places a fixed margin."""
-        self.head(-1).silence(labels, margin)
+        self.head(-1).set_margin(labels, margin)
 
     def _every(self, level: int, n_texts: int, device: torch.device) -> Shortlist:
         """Return every node of a level."""

@@ -123,7 +123,7 @@ class FeatureBag(Reader):
         return [e] * self.n_levels
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate."""
+        """Multiply the learning rate by a factor."""
         self.rate.fill_(factor * self.config.training.learning_rate)
 
     @torch.no_grad()

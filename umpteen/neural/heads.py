@@ -21,8 +21,8 @@ from umpteen.neural.sparse_table import fastest, with_gradient
 from umpteen.neural.stable_topk import stable_topk
 from umpteen.neural.truth import Truth
 
-_LEAST_SHARE = 1e-6  # of the texts that a node is taken to have
-_ADAM_EPS = 0.1  # as a share of the gradient of one text that is completely wrong
+_LEAST_FREQUENCY = 1e-6  # of a node among the texts
+_ADAM_EPS = 0.1  # as a fraction of the gradient of one text that is completely wrong
 _COPIES = 4  # of the scores of all nodes: margins, probabilities, those of the path, whether there is a node
 
 
@@ -126,7 +126,7 @@ class Head(torch.nn.Module):
         return _ADAM_EPS / batch_size
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate; for heads that update themselves."""
+        """Multiply the learning rate by a factor; for heads that update themselves."""
 
     def step(self) -> None:
         """Update the weights by the parts of a batch that were scored; for heads that update themselves."""
@@ -141,9 +141,9 @@ class Head(torch.nn.Module):
         """Make large weights on the device where they are going to be used, in the precision for it."""
 
     @torch.no_grad()
-    def set_prior(self, share: torch.Tensor) -> None:
+    def set_prior(self, frequency: torch.Tensor) -> None:
         """Start every node at the log-odds of how often it is right (nodes,)."""
-        self.bias.copy_(log_odds(self.shard.take(share)))
+        self.bias.copy_(log_odds(self.shard.take(frequency)))
 
     def compared(self, e: torch.Tensor) -> torch.Tensor:
         """Return the vectors (texts, d) that nodes are compared with."""
@@ -166,8 +166,8 @@ class Head(torch.nn.Module):
         self.bias[first:last] = bias
 
     @torch.no_grad()
-    def silence(self, nodes: torch.Tensor, margin: float) -> None:
-        """Give nodes a fixed margin."""
+    def set_margin(self, nodes: torch.Tensor, margin: float) -> None:
+        """Give nodes the same margin for all texts."""
         _, places = self.shard.places(nodes)
         self.weight[places] = 0.0
         self.bias[places] = margin
@@ -307,7 +307,7 @@ class SparseHead(LinearHead):
         self.waiting: list[tuple[torch.Tensor, ...]] = []  # what the next step updates
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate."""
+        """Multiply the learning rate by a factor."""
         self.rate.fill_(factor * self.learning_rate)
 
     def learn(
@@ -318,7 +318,7 @@ class SparseHead(LinearHead):
         score, _ = fastest(e.device)
         with torch.no_grad(), torch.autocast(e.device.type, enabled=False):
             found = score(e, self.weight, self.bias, nodes, right, exists)
-            self.waiting.append((nodes, found.gap, exists, e.detach()))
+            self.waiting.append((nodes, found.residual, exists, e.detach()))
             if is_whole and not ranks().are_many:  # the others have to be waited for after the backward pass
                 self.step()
         return found.scores, with_gradient(e, found.loss.sum(), found.grad_e)
@@ -328,10 +328,10 @@ class SparseHead(LinearHead):
         """Update the nodes that texts were compared with since the last step, those of all ranks alike."""
         if not self.waiting and not ranks().are_many:
             return
-        nodes, gap, exists, e = gathered(self.waiting, self._nothing())
+        nodes, residual, exists, e = gathered(self.waiting, self._nothing())
         self.waiting.clear()
         _, update = fastest(e.device)
-        update(self.weight, self.bias, self.state, nodes, gap, exists, e, self.rate, self.weight_decay)
+        update(self.weight, self.bias, self.state, nodes, residual, exists, e, self.rate, self.weight_decay)
 
     def _nothing(self) -> tuple[torch.Tensor, ...]:
         """Return what a rank without texts has to update by."""
@@ -385,7 +385,7 @@ class FullHead(Head):
         return torch.zeros(last - first, self.width, device=self.weight.device)
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate."""
+        """Multiply the learning rate by a factor."""
         self.rate.fill_(factor * self.learning_rate)
 
     def learn_all(
@@ -498,10 +498,10 @@ def stepped(weight: torch.Tensor, gradient: torch.Tensor, rate: torch.Tensor) ->
     return (bits & -(1 << 16)).view(torch.float32).to(torch.bfloat16)
 
 
-def log_odds(share: torch.Tensor) -> torch.Tensor:
-    """Return the margin at which a logistic classifier says that a share of the texts is right."""
-    share = share.clamp(_LEAST_SHARE, 1.0 - _LEAST_SHARE)
-    return share.log() - (1.0 - share).log()
+def log_odds(p: torch.Tensor) -> torch.Tensor:
+    """Return the margins at which a logistic classifier predicts these probabilities."""
+    p = p.clamp(_LEAST_FREQUENCY, 1.0 - _LEAST_FREQUENCY)
+    return p.log() - (1.0 - p).log()
 
 
 def inherit(head: torch.nn.Module, above: torch.nn.Module) -> None:

@@ -114,7 +114,7 @@ class Initialiser:
                 yield level, rows, e
 
 
-def node_shares(R: sp.csr_matrix) -> torch.Tensor:
+def node_frequencies(R: sp.csr_matrix) -> torch.Tensor:
     """Return the fraction of the texts that have each node."""
     return torch.from_numpy(R.getnnz(axis=0).astype(np.float32)) / max(R.shape[0], 1)
 

@@ -76,7 +76,7 @@ class Level(torch.nn.Module):
         return self.head.learn(e, shortlist.nodes, right, shortlist.exists, is_whole=is_whole)[1] / len(ids)
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rates; for what the optimiser does not train."""
+        """Multiply the learning rates by a factor; for what the optimiser does not train."""
         for part in (*self.readers, self.head):
             part.set_lr(factor)
 

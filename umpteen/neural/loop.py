@@ -18,7 +18,7 @@ from umpteen.neural.curve import Curve
 from umpteen.neural.encoder import explained_memory
 
 _LOOK_EVERY = 50  # steps between two looks at the loss: a look waits for the GPU
-_LAST = 0.2  # share of the steps in which a plateau ends
+_LAST = 0.2  # fraction of the steps in which a plateau ends
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Group:
 
 
 def lr_factor(step: int, n_steps: int, kind: str = "linear", warmup: float = 0.0) -> float:
-    """Return the share of the learning rate that is used at a step.
+    """Return the factor of the learning rate at a step.
 
-    ``linear`` rises in the share ``warmup`` of the steps and then falls to zero, ``plateau`` rises and falls along a
+    ``linear`` rises in the fraction ``warmup`` of the steps and then falls to zero, ``plateau`` rises and falls along a
     cosine at both ends and stays constant between, ``constant`` is constant.
 
     Examples
@@ -106,7 +106,7 @@ def optimise(
     backward
         Adds the gradients of a batch and returns its loss.
     lr
-        Share of the learning rates to use at a step.
+        Returns the factor of the learning rates at a step.
     after
         Called after every step with its number; true ends the training.
     saved

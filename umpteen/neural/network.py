@@ -20,7 +20,7 @@ from umpteen.errors import BadConfig, BadModelFile
 from umpteen.neural.cascade import Cascade
 from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder
-from umpteen.neural.initialise import Initialiser, node_shares
+from umpteen.neural.initialise import Initialiser, node_frequencies
 from umpteen.neural.levels import Level
 from umpteen.neural.passes import Batch, evaluating, of_levels, predicting, reported
 from umpteen.neural.readers import States, make_reader
@@ -33,7 +33,7 @@ from umpteen.store.parts import blocks
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree
 
-_SILENT = -1e4  # margin of a label that no text has; half precision holds it
+_UNKNOWN_MARGIN = -1e4  # margin of a label that no text has; half precision holds it
 _LARGEST = float(np.finfo(np.float16).max)  # weight that can be stored
 _SCALED_AT_ONCE = 65_536  # vectors
 _READ_AT_ONCE = 4_096  # texts whose vectors are known that are scored at a time
@@ -169,7 +169,7 @@ class Network:
 
     def _finish(self, targets: sp.csr_matrix) -> None:
         """Prepare for prediction, with the numbers that are saved."""
-        self.silence(np.flatnonzero(targets.getnnz(axis=0) == 0))
+        self.rank_last(np.flatnonzero(targets.getnnz(axis=0) == 0))
         for _, tensor in self._kept():
             for cut in _cuts(tensor.shape):
                 tensor[cut] = tensor[cut].half()
@@ -186,7 +186,7 @@ class Network:
             return
         chosen = {one: truth[one] for one in levels}
         for one, R in chosen.items():
-            self.module.set_prior(one, node_shares(R).to(self.encoder.device))
+            self.module.set_prior(one, node_frequencies(R).to(self.encoder.device))
         initialiser = Initialiser(self, tokens, progress)
         if self.config.whitens:
             initialiser.set_discriminants(chosen)
@@ -432,11 +432,11 @@ class Network:
         sizes = self.tree.sizes
         return [int(nodes.bincount(minlength=n).min()) for nodes, n in zip(self._ancestors, sizes, strict=True)]
 
-    def silence(self, labels: np.ndarray) -> None:
+    def rank_last(self, labels: np.ndarray) -> None:
         """Let labels that no text has rank last: nothing is known about them."""
         places = torch.from_numpy(self.tree.position[labels].astype(np.int64)).to(self.encoder.device)
         with torch.no_grad():
-            self.module.silence(places, _SILENT)
+            self.module.set_margin(places, _UNKNOWN_MARGIN)
 
     # What is kept of it
 

@@ -54,7 +54,7 @@ class Reader(torch.nn.Module):
     # Training
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate; for readers that update themselves."""
+        """Multiply the learning rate by a factor; for readers that update themselves."""
 
     def step(self) -> None:
         """Update the weights after the backward pass of a batch; for readers that update themselves."""
@@ -104,7 +104,7 @@ class PerLevel(torch.nn.Module):
         return [self.readers[level]]
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rate."""
+        """Multiply the learning rate by a factor."""
         for reader in self.readers:
             reader.set_lr(factor)
 

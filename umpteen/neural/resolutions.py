@@ -21,7 +21,7 @@ from umpteen.linear.dense import Projection
 from umpteen.neural.distributed import ranks
 from umpteen.neural.encoder import Encoder
 from umpteen.neural.heads import Head, log_odds
-from umpteen.neural.initialise import Initialiser, node_shares, pairs
+from umpteen.neural.initialise import Initialiser, node_frequencies, pairs
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 from umpteen.neural.network import Job, Network
 from umpteen.neural.passes import evaluating
@@ -137,8 +137,8 @@ class Finetuning(Network):
         progress: Progress = silent,
     ) -> None:  # fmt: skip
         """Set the first weights of a level: the linear solution (eq. 11), or as ``training.init`` says."""
-        init, shares = self.config.init_at(level, self.tree.n_levels), node_shares(R)
-        prior = log_odds(shares)
+        init, frequencies = self.config.init_at(level, self.tree.n_levels), node_frequencies(R)
+        prior = log_odds(frequencies)
         head, initialiser = self.module.head(level), Initialiser(self, [E] * (level + 1), progress)
         if init in ("prior", "random"):
             generator = torch.Generator().manual_seed(self.config.seed + level)
@@ -147,7 +147,7 @@ class Finetuning(Network):
         elif init == "newton":
             initialiser.solve(level, R, selected, self.config.training.init_cost)
         elif head.whitening is not None:
-            head.set_prior(shares.to(self.encoder.device))
+            head.set_prior(frequencies.to(self.encoder.device))
             initialiser.set_discriminants({level: R})
         else:
             self._set(head, *_discriminants(torch.from_numpy(E).to(self.encoder.device), R, prior))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
-MEMORY = 0.98  # share that is left of a row's largest squared gradient after a step
+MEMORY = 0.98  # fraction that is left of a row's largest squared gradient after a step
 TINY = 1e-12
 
 
@@ -23,8 +23,8 @@ class Scored(NamedTuple):
     """What a pass over candidates gives."""
 
     scores: torch.Tensor  # (texts, candidates)
-    gap: torch.Tensor  # (texts, candidates): what the loss changes by the score, zero where there is no candidate
-    grad_e: torch.Tensor  # (texts, d): what it changes by the text's vector
+    residual: torch.Tensor  # (texts, candidates): derivative of the loss by the score, zero where there is none
+    grad_e: torch.Tensor  # (texts, d): gradient of the loss by the text's vector
     loss: torch.Tensor  # (texts,): summed over the candidates
 
 
@@ -46,13 +46,13 @@ def score(
     rows = F.embedding(nodes, weight)  # (texts, candidates, d)
     scores = torch.bmm(rows, e[:, :, None])[:, :, 0] + bias[nodes]
     y = right.to(e.dtype)
-    gap = torch.where(exists, scores.sigmoid() - y, 0.0)
+    residual = torch.where(exists, scores.sigmoid() - y, 0.0)
     loss = torch.where(exists, F.softplus(scores) - y * scores, 0.0).sum(dim=1)
-    return Scored(scores, gap, torch.bmm(gap[:, None, :], rows)[:, 0], loss)
+    return Scored(scores, residual, torch.bmm(residual[:, None, :], rows)[:, 0], loss)
 
 
 def step(
-    weight: torch.Tensor, bias: torch.Tensor, state: torch.Tensor, nodes: torch.Tensor, gap: torch.Tensor,
+    weight: torch.Tensor, bias: torch.Tensor, state: torch.Tensor, nodes: torch.Tensor, residual: torch.Tensor,
     exists: torch.Tensor, e: torch.Tensor, rate: torch.Tensor, decay: float,
 ) -> None:  # fmt: skip
     """Step the rows of the candidates, in place.
@@ -61,20 +61,20 @@ def step(
     node moves it by ``rate``, and one that is almost right hardly. Where many texts agree and the sum is longer than
     that of one, the unit is its own mean square, of which ``state`` (nodes,) remembers the largest for a while. An
     optimiser with a memory of means would amplify the tiny gradients of a thousand texts that do not have a rare label.
-    ``decay`` shrinks touched rows by that share of ``rate``.
+    ``decay`` shrinks touched rows by that fraction of ``rate``.
     """
     touched, place = nodes[exists].unique(return_inverse=True)
     text = torch.arange(len(e), device=e.device)[:, None].expand_as(nodes)[exists]
-    gaps = torch.sparse_coo_tensor(
-        torch.stack([place, text]), gap[exists], (len(touched), len(e)), check_invariants=False
+    residuals = torch.sparse_coo_tensor(
+        torch.stack([place, text]), residual[exists], (len(touched), len(e)), check_invariants=False
     )
-    gradient = torch.sparse.mm(gaps, e)  # (touched, d)
+    gradient = torch.sparse.mm(residuals, e)  # (touched, d)
     square = gradient.square().mean(dim=1)
     longest = torch.maximum(MEMORY * state[touched], square)
     state[touched] = longest
     length = rate / (torch.maximum(longest, unit(e)) + TINY).sqrt()  # (touched,)
     weight[touched] = weight[touched] * (1.0 - rate * decay) - length[:, None] * gradient
-    bias[touched] -= length * torch.zeros_like(square).index_add_(0, place, gap[exists])
+    bias[touched] -= length * torch.zeros_like(square).index_add_(0, place, residual[exists])
 
 
 def unit(e: torch.Tensor) -> torch.Tensor:

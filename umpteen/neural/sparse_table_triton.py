@@ -20,7 +20,7 @@ _SPLITS = 8  # programs that share the candidates of a text
 
 @triton.jit
 def _score_kernel(
-    e, weight, bias, nodes, right, exists, scores, gap, grad_e, loss, n_candidates, d, per_split,
+    e, weight, bias, nodes, right, exists, scores, residual, grad_e, loss, n_candidates, d, per_split,
     CANDIDATES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     text, split = tl.program_id(0), tl.program_id(1)
@@ -42,7 +42,7 @@ def _score_kernel(
         lost += tl.where(there, softplus - y * s, 0.0)
         total += tl.sum(g[:, None] * row, axis=0)
         tl.store(scores + at, s, mask=place < last)
-        tl.store(gap + at, g, mask=place < last)
+        tl.store(residual + at, g, mask=place < last)
     part = split * tl.num_programs(0) + text
     tl.store(grad_e + part * d + column, total, mask=inside)
     tl.store(loss + part, tl.sum(lost, axis=0))
@@ -50,7 +50,7 @@ def _score_kernel(
 
 @triton.jit
 def _step_kernel(
-    weight, bias, state, keys, order, gap, e, rate, least, n_pairs, n_candidates, n_nodes, d, decay, memory, tiny,
+    weight, bias, state, keys, order, residual, e, rate, eps, n_pairs, n_candidates, n_nodes, d, decay, memory, tiny,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0)
@@ -63,7 +63,7 @@ def _step_kernel(
         at, current = first, node
         while current == node:
             pair = tl.load(order + at)
-            g = tl.load(gap + pair)
+            g = tl.load(residual + pair)
             gradient += g * tl.load(e + (pair // n_candidates) * d + column, mask=inside, other=0.0)
             of_bias += g
             at += 1
@@ -71,10 +71,10 @@ def _step_kernel(
         square = tl.sum(gradient * gradient, axis=0) / d
         longest = tl.maximum(memory * tl.load(state + node), square)
         tl.store(state + node, longest)
-        pace = tl.load(rate)
-        length = pace / tl.sqrt(tl.maximum(longest, tl.load(least)) + tiny)
+        lr = tl.load(rate)
+        length = lr / tl.sqrt(tl.maximum(longest, tl.load(eps)) + tiny)
         row = tl.load(weight + node * d + column, mask=inside, other=0.0)
-        tl.store(weight + node * d + column, row * (1.0 - pace * decay) - length * gradient, mask=inside)
+        tl.store(weight + node * d + column, row * (1.0 - lr * decay) - length * gradient, mask=inside)
         tl.store(bias + node, tl.load(bias + node) - length * of_bias)
 
 
@@ -85,19 +85,19 @@ def score(
     """Do what ``sparse_table.score`` does."""
     (n_texts, n_candidates), d = nodes.shape, e.shape[1]
     per_split = triton.cdiv(triton.cdiv(n_candidates, _SPLITS), _CANDIDATES) * _CANDIDATES
-    scores, gap = (e.new_empty(n_texts, n_candidates) for _ in range(2))
+    scores, residual = (e.new_empty(n_texts, n_candidates) for _ in range(2))
     grad_e, loss = e.new_empty(_SPLITS, n_texts, d), e.new_empty(_SPLITS, n_texts)
     inputs = (e, weight, bias, nodes, right, exists)
     launch: Any = _score_kernel[n_texts, _SPLITS]
     launch(
-        *(tensor.contiguous() for tensor in inputs), scores, gap, grad_e, loss, n_candidates, d, per_split,
+        *(tensor.contiguous() for tensor in inputs), scores, residual, grad_e, loss, n_candidates, d, per_split,
         CANDIDATES=_CANDIDATES, WIDTH=triton.next_power_of_2(d),
     )  # fmt: skip
-    return Scored(scores, gap, grad_e.sum(dim=0), loss.sum(dim=0))
+    return Scored(scores, residual, grad_e.sum(dim=0), loss.sum(dim=0))
 
 
 def step(
-    weight: torch.Tensor, bias: torch.Tensor, state: torch.Tensor, nodes: torch.Tensor, gap: torch.Tensor,
+    weight: torch.Tensor, bias: torch.Tensor, state: torch.Tensor, nodes: torch.Tensor, residual: torch.Tensor,
     exists: torch.Tensor, e: torch.Tensor, rate: torch.Tensor, decay: float,
 ) -> None:  # fmt: skip
     """Do what ``sparse_table.step`` does."""
@@ -105,6 +105,6 @@ def step(
     sizes: Any = (len(keys), nodes.shape[1], len(weight), e.shape[1])
     launch: Any = _step_kernel[len(keys),]
     launch(
-        weight, bias, state, keys, order, gap.contiguous(), e.contiguous(), rate, unit(e), *sizes, decay, MEMORY, TINY,
-        WIDTH=triton.next_power_of_2(e.shape[1]),
+        weight, bias, state, keys, order, residual.contiguous(), e.contiguous(), rate, unit(e), *sizes, decay, MEMORY,
+        TINY, WIDTH=triton.next_power_of_2(e.shape[1]),
     )  # fmt: skip

@@ -51,7 +51,7 @@ class Trainable(Protocol):
         ...
 
     def set_lr(self, factor: float) -> None:
-        """Learn at this share of the learning rates; for what the optimiser does not train."""
+        """Multiply the learning rates by a factor; for what the optimiser does not train."""
         ...
 
     def step(self) -> None:
