@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from umpteen.engine import Record
 from umpteen.errors import BadConfig
 from umpteen.models import create
+from umpteen.models.network import NetModel
 from umpteen.neural.curve import Curve
 from umpteen.neural.loop import Group, optimise
 
@@ -71,6 +73,23 @@ def test_a_resumed_training_has_the_history_of_an_uninterrupted_one(
     for stage in {record["stage"] for record in seen}:
         seconds = [record["seconds"] for record in seen if record["stage"] == stage]
         assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("recipe", ["lightxml", "extremetext"])
+def test_networks_are_measured_on_the_texts_that_calibrate_them(
+    recipe: str, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, lists, _ = make_corpus(600)
+    given = {"training.epochs": 3.0, "training.batch_size": 100, "training.swa_start": 1.0, "threads": 1}
+    given |= {} if recipe == "extremetext" else tiny(encoder_folder) | {"network.levels": 4}
+    model = create(recipe, given).fit(texts, lists)
+    measured = [record for record in model.history_ if "P@1" in record]
+    assert [record["epoch"] for record in measured] == [1.0, 2.0, 3.0]
+    monkeypatch.setattr(NetModel, "_watched", lambda *args: None)
+    unmeasured = create(recipe, given).fit(texts, lists)
+    assert not any("P@1" in record for record in unmeasured.history_)
+    for name, array in model.neural_.net.arrays.items():  # nothing was chosen
+        np.testing.assert_array_equal(unmeasured.neural_.net.arrays[name], array)
 
 
 def test_records_have_loss_rate_and_held_out_precisions(encoder_folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from umpteen.data.columns import readable
 from umpteen.data.labels import Labels
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, normalize_rows
-from umpteen.data.targets import Targets, is_texts, read_targets
+from umpteen.data.targets import is_texts, read_targets
 from umpteen.data.tfidf import Tfidf
 from umpteen.engine import Callback, Engine, History, Progress, Record, check_callbacks, n_threads, silent
 from umpteen.errors import BadInput
@@ -39,7 +39,7 @@ from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training
 from umpteen.models.sklearn import Contract
-from umpteen.models.training_inputs import begun, check_names, fit_rows, name_vectors
+from umpteen.models.training_inputs import Inputs, begun, check_names, fit_rows, name_vectors
 from umpteen.models.tree_search import score_by_trees, search_tree, search_trees
 from umpteen.shortlist import TopK, check_count, check_k
 from umpteen.tree import LabelTree, check_given
@@ -143,7 +143,7 @@ class Model(Contract, Predictor):
         """
         calls, given = check_callbacks(callbacks), {"checkpoint": checkpoint, "memory": memory, "engine": engine}
         with begun([self.config], X, Y, label_names, self._n_held_out, **given) as data:
-            self._learn(data.X, data.Y, data.targets, tree, progress, data.run, calls)
+            self._learn(data, tree, progress, calls)
         self._calibrate_on(data.held_out)
         self._checkpoint = data.run
         return self
@@ -152,29 +152,25 @@ class Model(Contract, Predictor):
         """Return how many training rows are held out to calibrate the model."""
         return self.config.calibration.count(matrix.shape[0])
 
-    def _learn(
-        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any, callbacks: Sequence[Callback],
-    ) -> None:  # fmt: skip
+    def _learn(self, data: Inputs, tree: LabelTree | None, progress: Progress, callbacks: Sequence[Callback]) -> None:
         """Train, and become the trained model."""
         history = History(callbacks)
-        parts = self._trained(X, matrix, targets, tree, progress, checkpoint, history)
+        parts = self._trained(data, tree, progress, history)
         if parts is not None:
             self._take(parts._replace(history=history.records))
-            self._keep_examples(X, matrix)
+            self._keep_examples(data.X, data.Y)
 
     def _trained(
-        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any, record: Callback,
-    ) -> folder.Parts | None:  # fmt: skip
+        self, data: Inputs, tree: LabelTree | None, progress: Progress, record: Callback
+    ) -> folder.Parts | None:
         """Train and return the parts of the model; None where another process has them."""
         config = self.config
-        check_given(config.tree, tree, matrix.shape[1])
-        check_names(targets, config, has_words=self._has_words(X))
-        rows, tfidf, neural, config = self._fit_rows(X, matrix, config, progress, checkpoint)
-        by_name = name_vectors(tfidf, targets, config)
-        heads, linear = Training(rows, matrix, config, tree, by_name, progress, checkpoint, record).heads()
-        return folder.Parts(replace(config, linear=linear), targets, tfidf, rows.n_features, heads, neural)
+        check_given(config.tree, tree, data.Y.shape[1])
+        check_names(data.targets, config, has_words=self._has_words(data.X))
+        rows, tfidf, neural, config = self._fit_rows(data.X, data.Y, config, progress, data.run)
+        by_name = name_vectors(tfidf, data.targets, config)
+        heads, linear = Training(rows, data.Y, config, tree, by_name, progress, data.run, record).heads()
+        return folder.Parts(replace(config, linear=linear), data.targets, tfidf, rows.n_features, heads, neural)
 
     def _fit_rows(
         self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any

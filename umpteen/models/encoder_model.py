@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from umpteen import __version__
 from umpteen.config import to_dict, update
 from umpteen.data.columns import readable
-from umpteen.data.targets import Targets, is_texts, read_targets
+from umpteen.data.targets import is_texts, read_targets
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, silent
 from umpteen.engine.ranks import present
@@ -21,6 +21,7 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.lazy_neural import SavedEncoder
 from umpteen.models.runs import FINETUNING
 from umpteen.models.time_budget import with_time_budget
+from umpteen.models.training_inputs import Inputs
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.tree import LabelTree
 
@@ -55,14 +56,11 @@ class EncodedModel(Model):
         self._check_texts(X)
         return Estimate.of(X, matrix, with_time_budget(self.config, X, matrix))  # type: ignore[arg-type]
 
-    def _learn(
-        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any, callbacks: Sequence[Callback],
-    ) -> None:  # fmt: skip
+    def _learn(self, data: Inputs, tree: LabelTree | None, progress: Progress, callbacks: Sequence[Callback]) -> None:
         """Train; of several processes, rank 0 becomes the trained model, and the others wait for it."""
         if not present().is_main:
             progress, callbacks = silent, ()
-        super()._learn(X, matrix, targets, tree, progress, checkpoint, callbacks)
+        super()._learn(data, tree, progress, callbacks)
         if present().size > 1:
             from umpteen.neural.distributed import ranks
 

@@ -146,7 +146,7 @@ class Ensemble(Predictor):
                 if not _is_fitted(model):
                     model = type(model)(**model.get_params(deep=False))
                     numbered = [with_model(call, number + 1) for call in calls]
-                    model._learn(data.X, data.Y, data.targets, tree, _named(progress, number), data.run, numbered)
+                    model._learn(data, tree, _named(progress, number), numbered)
                 fitted.append(model)
         self.models_, self._checkpoint, self.calibration_ = fitted, data.run, None
         self._calibrate_on(data.held_out)

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from umpteen.calibration import Calibration
 from umpteen.config import NetworkConfig, NeuralConfig
 from umpteen.data.rows import Rows
-from umpteen.data.sparse import check_rows_match
-from umpteen.data.targets import Targets, is_texts
+from umpteen.data.sparse import check_rows_match, normalize_rows
+from umpteen.data.targets import is_texts
 from umpteen.data.tokens import Tokens
 from umpteen.engine import Callback, Progress, n_threads, silent
 from umpteen.engine.ranks import present
@@ -37,7 +37,7 @@ from umpteen.models.ranker import (
 )  # fmt: skip
 from umpteen.models.runs import allocator, only_in_files
 from umpteen.models.time_budget import with_time_budget
-from umpteen.models.training_inputs import as_sequence, check_names, check_trainable, fit_rows, name_vectors
+from umpteen.models.training_inputs import Inputs, as_sequence, check_names, check_trainable, fit_rows, name_vectors
 from umpteen.models.tree_search import padded, ranker_scorer, reach_of_wanted, widened
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint
@@ -71,10 +71,8 @@ class NetModel(CombinedModel):
 
     # Training
 
-    def _trained(
-        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any, record: Callback,
-    ) -> Parts | None:  # fmt: skip
+    def _trained(self, data: Inputs, tree: LabelTree | None, progress: Progress, record: Callback) -> Parts | None:
+        X, matrix, targets, checkpoint = data.X, data.Y, data.targets, data.run
         self._check_texts(X)
         check_trainable(X, matrix)
         config = with_time_budget(with_init(self.config, matrix), X, matrix)
@@ -103,8 +101,9 @@ class NetModel(CombinedModel):
             by_name = None if tfidf is None else name_vectors(tfidf, targets, config)
             if compiling is not None:
                 compiling.result()  # it draws random numbers, as a new network does
+            watched = self._watched(source, data.held_out, tfidf, config)
             network = self._network(
-                config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record, allocate
+                config, encoder, tokens, features, matrix, tree, by_name, progress, checkpoint, record, watched
             )
             E = network.vectors_by_all(tokens, progress=progress, allocate=allocate) if config.ranker else None
             if not present().is_main:
@@ -156,7 +155,7 @@ class NetModel(CombinedModel):
     def _network(
         self, config: NeuralConfig, encoder: Any, tokens: Tokens, features: sp.csr_matrix, matrix: sp.csr_matrix,
         given: LabelTree | None, by_name: sp.csr_matrix | None, progress: Progress, checkpoint: Any, record: Callback,
-        allocate: Allocate,
+        watched: tuple[Any, sp.csr_matrix] | None,
     ) -> Any:  # fmt: skip
         """Build and train the network."""
         from umpteen.neural.network import Network
@@ -166,9 +165,24 @@ class NetModel(CombinedModel):
         tree = given if given is not None else self._tree(config, features, matrix, by_name, progress, stages)
         network = Network(encoder, tree, config, seed=config.seed, divides=True)
         self.training_ = network.train(
-            tokens, matrix, checkpoint=stages, progress=progress, record=record, allocate=allocate
-        )
+            tokens, matrix, watched=watched, checkpoint=stages, progress=progress, record=record,
+            allocate=allocator(checkpoint),
+        )  # fmt: skip
         return network
+
+    def _watched(
+        self, source: Any, held_out: tuple[Any, sp.csr_matrix] | None, tfidf: Any, config: NeuralConfig
+    ) -> tuple[Any, sp.csr_matrix] | None:
+        """Return the texts held out to calibrate the model: precision on them is reported after every epoch."""
+        if held_out is None or config.training.validation_fraction > 0:
+            return None
+        X, Y = held_out
+        features = None
+        if isinstance(source, FeatureSource) and tfidf is not None:
+            features = tfidf.transform(X, threads=config.threads)
+        elif isinstance(source, FeatureSource):
+            features = normalize_rows(X, n_threads(config.threads)) if config.normalize else X
+        return self._tokens(source, X, features), Y
 
     def _tree(
         self, config: NeuralConfig, features: sp.csr_matrix, matrix: sp.csr_matrix, by_name: sp.csr_matrix | None,

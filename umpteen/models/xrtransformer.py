@@ -34,7 +34,7 @@ from umpteen.models.lazy_neural import Neural, SavedEncoder, compiled_ahead, enc
 from umpteen.models.ranker import Training, clustered, kept_tree, with_init
 from umpteen.models.runs import allocator, only_in_files
 from umpteen.models.time_budget import with_time_budget
-from umpteen.models.training_inputs import as_sequence, check_names, check_trainable, fit_words, name_vectors
+from umpteen.models.training_inputs import Inputs, as_sequence, check_names, check_trainable, fit_words, name_vectors
 from umpteen.models.tree_search import ranker_scorer
 from umpteen.store import Checkpoint, Run
 from umpteen.store.tensors import Allocate, in_memory
@@ -92,10 +92,8 @@ class XRTransformer(CombinedModel):
 
     # Training
 
-    def _trained(
-        self, X: Any, matrix: sp.csr_matrix, targets: Targets, tree: LabelTree | None, progress: Progress,
-        checkpoint: Any, record: Callback,
-    ) -> Parts | None:  # fmt: skip
+    def _trained(self, data: Inputs, tree: LabelTree | None, progress: Progress, record: Callback) -> Parts | None:
+        X, matrix, targets, checkpoint = data.X, data.Y, data.targets, data.run
         config = self._checked(X, matrix, targets, tree)
         module, progress = encoder_module(), one_at_a_time(progress)
         with module.on_threads(config.threads):

@@ -57,6 +57,14 @@ class Job:
     progress: Progress = silent
     record: Callback = ignore
     allocate: Allocate = in_memory  # makes the arrays of vectors that are kept while a level is prepared
+    watched: tuple[Any, sp.csr_matrix] | None = None  # other texts and their labels, to be measured on
+
+    @property
+    def unseen(self) -> tuple[Any, sp.csr_matrix] | None:
+        """Texts that are not trained on, and their labels, if there are any."""
+        if len(self.held_out):
+            return self.tokens.take(self.held_out), self.targets[self.held_out]
+        return self.watched
 
 
 class Network:
@@ -102,11 +110,16 @@ class Network:
     # Training
 
     def train(
-        self, tokens: Tokens, targets: sp.csr_matrix, *, checkpoint: Checkpoint | None = None,
-        progress: Progress = silent, record: Callback = ignore, allocate: Allocate = in_memory,
+        self, tokens: Tokens, targets: sp.csr_matrix, *, watched: tuple[Any, sp.csr_matrix] | None = None,
+        checkpoint: Checkpoint | None = None, progress: Progress = silent, record: Callback = ignore,
+        allocate: Allocate = in_memory,
     ) -> list[Report]:  # fmt: skip
-        """Train on texts and their labels (texts, labels); return what each turn took."""
-        job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record, allocate)
+        """Train on texts and their labels (texts, labels); return what each turn took.
+
+        ``watched`` are other texts and their labels: if no texts are held out for early stopping, precision on them is
+        reported after every epoch.
+        """
+        job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record, allocate, watched)
         reports = [self._train(level, job) for level in self.turns]
         self.module.unite()
         self._finish(targets)
@@ -126,13 +139,13 @@ class Network:
 
     def _trainer(self, level: int | None, module: torch.nn.Module, job: Job) -> Trainer:
         config = self.config.training
-        quality = partial(self.quality, level, job) if len(job.held_out) and self._is_measured(level) else None
+        is_measured = self._is_measured(level) and (len(job.held_out) or job.watched is not None)
         return Trainer(
             module, self.encoder, job.tokens, self.truth(level, job), config, self.reader_parameters,
             epochs=config.epochs_at(level or 0, len(self.turns)), seed=self._seed(level),
             head_eps=self.module.head(level or 0).adam_eps(config.batch_size), checkpoint=job.checkpoint,
             progress=job.progress, record=job.record, allocate=job.allocate, stage=self._stage(level), rows=job.rows,
-            quality=quality,
+            quality=partial(self.quality, level, job) if is_measured else None, stops_early=len(job.held_out) > 0,
         )  # fmt: skip
 
     def split(self, n_texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -325,9 +338,10 @@ class Network:
 
     def quality(self, level: int | None, job: Job) -> Metrics:
         """Return the precisions at 1, 3 and 5 on held-out texts, while the network is trained."""
+        texts, truth = job.unseen
         with evaluating(self.module):
-            found = self._best_labels(job.tokens.take(job.held_out), min(BEST, self.tree.n_labels))
-        return precisions(found, job.targets[job.held_out])
+            found = self._best_labels(texts, min(BEST, self.tree.n_labels))
+        return precisions(found, truth)
 
     def _best_labels(self, tokens: Tokens, k: int) -> np.ndarray:
         """Return the best labels of each text (texts, k); several ranks divide the texts, or the labels."""

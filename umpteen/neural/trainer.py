@@ -99,7 +99,9 @@ class Trainer:
     rows
         Numbers of the texts to train on; all without it.
     quality
-        Measures precisions on held-out texts; early stopping looks at their mean.
+        Measures precisions on held-out texts, after every epoch.
+    stops_early
+        Whether training ends where their mean no longer rises, with the best weights.
     record
         Called with every record: loss, learning rate, and what ``quality`` measures.
     allocate
@@ -121,6 +123,7 @@ class Trainer:
     predicted: sp.csr_matrix | None = None
     rows: np.ndarray | None = None
     quality: Callable[[], Metrics] | None = None
+    stops_early: bool = True
     record: Callback = ignore
     allocate: Allocate = in_memory
     curve: Curve = field(default_factory=Curve)
@@ -147,7 +150,8 @@ class Trainer:
         n_short = math.floor(config.length_warmup * n_steps) if self._has_long_texts else 0
         average = _Average(self.module, math.ceil(config.swa_start * n_steps))
         self.curve = Curve(self.stage, per_epoch, self.record)
-        stop = _EarlyStopping(self.module, self.quality, config.patience, per_epoch, (n_short, n_steps), self.curve)
+        patience = config.patience if self.stops_early else None
+        stop = _EarlyStopping(self.module, self.quality, patience, per_epoch, (n_short, n_steps), self.curve)
         backward = self._backward()
         learn = self._summed(backward) if ranks().are_many else backward
         parts = {"average": average, "stop": stop, "batches": backward, "curve": self.curve}
@@ -246,11 +250,11 @@ class _EarlyStopping:
     """Measure the quality after every epoch, keep the best state, and stop when it has not risen for some epochs.
 
     A last epoch that is not whole counts, too. Training does not stop while texts are truncated for the warm-up:
-    ``steps`` are the number of those steps and of all.
+    ``steps`` are the number of those steps and of all. Without ``patience`` the quality is measured, and that is all.
     """
 
     def __init__(
-        self, module: torch.nn.Module, quality: Callable[[], Metrics] | None, patience: int, per_epoch: int,
+        self, module: torch.nn.Module, quality: Callable[[], Metrics] | None, patience: int | None, per_epoch: int,
         steps: tuple[int, int], curve: Curve,
     ):  # fmt: skip
         self.module, self.quality, self.patience = module, quality, patience
@@ -261,6 +265,8 @@ class _EarlyStopping:
         if self.quality is None or (step % self.per_epoch and step != self.n_steps):
             return False
         quality = self._measured(step)
+        if self.patience is None:
+            return False
         if quality > self.best:
             self.best, self.waited = quality, 0
             self.best_state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
@@ -270,11 +276,11 @@ class _EarlyStopping:
 
     def finish(self, step: int, *, has_changed: bool) -> None:
         """Go back to the best state, unless the weights were averaged since and are better."""
-        if not self.best_state:
+        if self.quality is None or not (has_changed or self.best_state):
             return
         is_better = has_changed and self._measured(step) >= self.best
         self.curve.write(weights="averaged")
-        if not is_better:
+        if self.best_state and not is_better:
             self.module.load_state_dict(self.best_state)
 
     def _measured(self, step: int) -> float:
