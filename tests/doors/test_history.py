@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -154,6 +155,27 @@ def test_tensorboard_can_read_its_log(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars(f"{STAGE}/loss")] == [(50, 2.0), (100, 1.0)]
     assert [event.value for event in events.Scalars(f"{STAGE} (averaged weights)/P@1")] == [72.0]
     assert [event.value for event in events.Scalars("level 1 of 1/nodes")] == [2.0]
+
+
+def test_tensorboard_reads_every_step_once_after_a_training_has_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    clock = itertools.count(1_800_000_000)  # files are read in the order of the seconds in their names
+    monkeypatch.setattr("time.time", lambda: float(next(clock)))
+    other = {"stage": "another training", "step": 200, "loss": 7.0, "seconds": 1.0}
+    for records in ([other, *RECORDS[:3]], RECORDS):  # the second run has what the first one wrote before it was killed
+        log = TensorBoard(tmp_path)
+        for record in records:
+            log(record)
+        log.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars(f"{STAGE}/loss")] == [(50, 2.0), (100, 1.0)]
+    assert [event.step for event in events.Scalars("a $_{/loss")] == [50, 60]
+    assert not events.Scalars("another training/loss")
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

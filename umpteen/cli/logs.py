@@ -42,11 +42,15 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Write every number of a record as a scalar ``stage/name`` at its step."""
+    """Write every number of a record as a scalar ``stage/name`` at its step.
+
+    A log begins with the mark of a session, at which readers forget the records of earlier files in the folder: a
+    training that resumes writes all records again.
+    """
 
     def __init__(self, folder: Path) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-not-found]
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-not-found]
             from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-not-found]
             from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-not-found]
         except ImportError:
@@ -57,12 +61,15 @@ class TensorBoard:
             next(one for one in (folder, *folder.absolute().parents) if one.exists()), f"tensorboard:{folder}"
         )
         self._event, self._summary = Event, Summary
+        self._begin = Event(step=0, session_log=SessionLog(status=SessionLog.START))
         self._open = lambda: EventFileWriter(str(folder))
         self._writer: Any = None
 
     def __call__(self, record: Record) -> None:
         if self._writer is None:
             self._writer = self._open()
+            self._begin.wall_time = time.time()
+            self._writer.add_event(self._begin)
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars(record)]
         event = self._event(wall_time=time.time(), step=record.get("step", 0), summary=self._summary(value=values))
         self._writer.add_event(event)
