@@ -1,6 +1,7 @@
 """Names of labels in one or more languages, read from the file of a vocabulary.
 
-The formats: lines of ``key<TAB>name`` as in ``label_names``, the TSV and the CSV of Annif, and SKOS.
+The formats: lines of ``key<TAB>name`` as in ``label_names``, the TSV and the CSV of Annif, TSV with the header of that
+CSV, and SKOS.
 """
 
 from __future__ import annotations
@@ -77,16 +78,17 @@ class Vocabulary:
     def read(cls, path: str | os.PathLike[str]) -> Vocabulary:
         """Read a vocabulary; the format follows from the name of the file, which may be compressed.
 
-        ``.txt`` and ``.tsv`` have lines ``key<TAB>name`` or ``<uri><TAB>name<TAB>notation``; ``.csv`` has a header with
-        ``uri`` and ``label_en``, ``label_sv``, …; ``.rdf``, ``.xml``, ``.ttl`` and ``.nt`` are SKOS, which needs the
-        extra ``skos``.
+        ``.csv`` has a header with ``uri`` and ``label_en``, ``label_sv``, …; ``.txt`` and ``.tsv`` have the same header
+        or, without one, lines ``key<TAB>name`` or ``<uri><TAB>name<TAB>notation``; ``.rdf``, ``.xml``, ``.ttl`` and
+        ``.nt`` are SKOS, which needs the extra ``skos``.
         """
         path = Path(path)
         kind = plain_suffix(path)
         if kind in (".txt", ".tsv"):
-            return cls(_collect(_lines(path), path), str(path))
+            found = _table(path, "\t") if _has_header(path) else _lines(path)
+            return cls(_collect(found, path), str(path))
         if kind == ".csv":
-            return cls(_collect(_csv(path), path), str(path))
+            return cls(_collect(_table(path, ","), path), str(path))
         if kind in SKOS:
             return cls(_first_in_alphabet(read_skos(path, kind), path), str(path))
         known = ", ".join((".txt", ".tsv", ".csv", *SKOS))
@@ -207,13 +209,28 @@ def _lines(path: Path) -> Iterator[Named]:
         yield here, without_brackets(cells[0].strip()), "", cells[1]
 
 
-def _csv(path: Path) -> Iterator[Named]:
-    records = csv_records(path)
+def _has_header(path: Path) -> bool:
+    """Return whether the first line of a TSV file names a column of keys and one of names."""
+    columns = _column_names(next((line for line in open_text(path) if line), "").split("\t"))
+    return "uri" in columns and bool(_languages(columns))
+
+
+def _column_names(header: list[str]) -> list[str]:
+    return [column.strip().lower() for column in header]
+
+
+def _languages(columns: list[str]) -> dict[int, str]:
+    """Return the language of each column of names, "" if it says none."""
+    return {at: (match[1] or "") for at, column in enumerate(columns) if (match := _COLUMN.fullmatch(column))}
+
+
+def _table(path: Path, delimiter: str) -> Iterator[Named]:
+    records = csv_records(path, delimiter=delimiter)
     here, header = next(records)
-    columns = [column.strip().lower() for column in header]
+    columns = _column_names(header)
     if "uri" not in columns:
         raise BadInput(f"{here}: a vocabulary needs a column 'uri'{nearest('uri', columns)}")
-    languages = {at: (match[1] or "") for at, column in enumerate(columns) if (match := _COLUMN.fullmatch(column))}
+    languages = _languages(columns)
     if not languages:
         raise BadInput(f"{here}: a vocabulary needs a column of names for each language, such as 'label_en'")
     for here, record in records:

@@ -162,7 +162,9 @@ def csv_records(path: Path, *, delimiter: str = ",", has_header: bool = True) ->
 
 def _wrong_width(here: str, record: list[str], width: int, delimiter: str, has_header: bool) -> str:
     first = "the header" if has_header else "the first line"
-    remedy = "put a cell that holds a comma in quotes" if delimiter == "," else "take the TABs out of the cells"
+    remedy = "put a cell that holds a comma in quotes"
+    if delimiter == "\t":
+        remedy = "take the TABs out of the cells" if len(record) > width else "write a TAB before an empty cell, too"
     return f"{here}: {len(record)} columns where {first} has {width}; {remedy}"
 
 

@@ -88,6 +88,8 @@ def test_labels_that_are_names_get_their_keys():
         ("v.txt", b"urn:1\tlaw\nurn:2\ttax\n"),
         ("v.tsv.gz", gzip.compress(b"urn:1\tlaw\r\nurn:2\ttax\r\n", mtime=0)),
         ("v.csv", b"uri,notation,label\n<urn:1>,A.1,law\nurn:2,,tax\n"),
+        ("v.tsv", b'uri\tlabel_en\tlabel_pt-BR\tnotation\n<urn:1>\tlaw\tdireito\tA.1\nurn:2\ttax "1"\t\t\n'),
+        ("v.txt", b"\xef\xbb\xbf\r\nnotation\tURI \tLabel\r\nA.1\turn:1\tlaw\r\n\turn:2\ttax\r\n"),
         ("v.csv", b'uri,label_en,label_pt_br\nurn:1,"law",direito\nurn:2,"tax\nmore",\n'),
     ],
 )
@@ -113,6 +115,8 @@ def test_files(tmp_path, name, content):
         ("v.csv", "uri,name\na,b\n", "such as 'label_en'"),
         ("v.csv", "uri,label_en\na,b\na,c\n", r"v\.csv:3: 'a' was at"),
         ("v.csv", "uri,label_en\na,b,c\n", "3 columns where the header has 2"),
+        ("v.tsv", "uri\tlabel_en\tlabel_sv\na\tb\n", r"v\.tsv:2: 2 columns where the header has 3; write a"),
+        ("v.tsv", "uri\tlabel_en\na\tb\tc\n", "3 columns where the header has 2; take the TABs out"),
         ("v.json", "{}", r"ends in \.txt, \.tsv, \.csv, \.rdf"),
         ("v.tsv", b"a\t\xff\n", "not UTF-8"),
     ],
@@ -120,6 +124,20 @@ def test_files(tmp_path, name, content):
 def test_bad_files(tmp_path, name, content, message):
     with pytest.raises(BadInput, match=message):
         Vocabulary.read(write(tmp_path / name, content))
+
+
+def test_a_tsv_file_with_a_header_has_names_in_several_languages(tmp_path):
+    content = "uri\tlabel_en\tlabel_sv\tnotation\n<urn:1>\tlaw\tjuridik\tA.1\n<urn:2>\ttax\t\tA.2\n"
+    vocabulary = Vocabulary.read(write(tmp_path / "v.tsv", content))
+    assert (len(vocabulary), vocabulary.languages) == (2, ["en", "sv"])
+    assert [vocabulary.name(key, "sv") for key in ("urn:1", "urn:2", "uri")] == ["juridik", "tax", None]
+    with pytest.raises(BadInput, match=r"no names in 'fi', only in en, sv"):
+        vocabulary.rename(Labels(["urn:1"]), "fi")
+
+
+def test_a_tsv_file_without_a_header_may_have_a_label_called_uri(tmp_path):
+    vocabulary = Vocabulary.read(write(tmp_path / "v.tsv", "uri\taddresses\nurl\tlinks\n"))
+    assert [vocabulary.name(key) for key in ("uri", "url")] == ["addresses", "links"]
 
 
 def test_names_for_a_dataset(tmp_path):
