@@ -667,6 +667,16 @@ def test_what_a_terminal_prints_is_printable(capsys: pytest.CaptureFixture[str])
     assert printed.err.splitlines()[0] == "one"
 
 
+def test_names_add_no_lines_to_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Terminal().table(["label", "values"], [["red\nwine", ("first\nline", "second")]])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:-1]]
+    assert rows == [["│", r"red\nwine", "│", r"first\nline", "│"], ["│", "│", "second", "│"]]
+    umpteen.XRLinear(threads=1).fit(["apple pear", "saw drill"], [["red\nwine"], ["tool"]]).save(tmp_path / "m")
+    shown = run("explain", tmp_path / "m", "--text", "apple").stdout
+    assert shown.count(r"red\nwine") == 2  # the sentence and a row of the suggestions
+    assert not any(line.startswith("wine") or "│ wine" in line for line in shown.splitlines())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

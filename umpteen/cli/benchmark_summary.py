@@ -33,16 +33,16 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_deviation(row: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a row as it is shown, with its standard deviation on a second line if there is one.
+    """Return the value of a row as it is shown, with its standard deviation as a second line if there is one.
 
     >>> with_deviation({"P@1": 82.0, "std": {"P@1": 2.828}}, "P@1")
-    '82.00\\n± 2.83'
+    ('82.00', '± 2.83')
     """
     deviation = row.get("std", {}).get(key)
     if deviation is None:
         return row.get(key)
     digits = 2 if abs(row[key]) >= 1 else 3
-    return f"{row[key]:,.{digits}f}\n± {deviation:,.{digits}f}"
+    return f"{row[key]:,.{digits}f}", f"± {deviation:,.{digits}f}"
 
 
 def _deviation(values: Sequence[float]) -> float:

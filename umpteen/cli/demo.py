@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.cli.benchmark import COLUMNS, measure
-from umpteen.cli.terminal import Terminal, printable
+from umpteen.cli.terminal import Terminal
 from umpteen.data import Dataset, load_demo
 from umpteen.data.locate import MINILM
 from umpteen.engine import Progress, silent
@@ -127,6 +127,5 @@ def neural_settings() -> dict[str, Any]:
 def _tag(model: Any, terminal: Terminal) -> None:
     rows = []
     for text, (labels, scores) in zip(SENTENCES, model.topk(list(SENTENCES), 5), strict=True):
-        names = map(printable, model.labels_.names(labels))
-        rows.append([text, "\n".join(names), "\n".join(f"{score:.2f}" for score in scores)])
+        rows.append([text, tuple(model.labels_.names(labels)), tuple(f"{score:.2f}" for score in scores)])
     terminal.table(["a new text", "labels", "score"], rows, title="Tagged", lines=True)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from umpteen.cli.label_trees import show_trees, tree_nodes
-from umpteen.cli.terminal import Terminal, printable
+from umpteen.cli.terminal import Terminal
 from umpteen.config import NeuralConfig, describe, describe_all
 from umpteen.errors import BadConfig
 
@@ -145,7 +145,7 @@ def _row(key: str, kind: str, default: Any, doc: str) -> list[str]:
     return [key, kind, shown, doc]
 
 
-def _shown(key: str, value: Any) -> str:
+def _shown(key: str, value: Any) -> str | tuple[str, ...]:
     if key == "verified":
         return "every byte is as it was saved"
     if key in ("size_on_disk", "bytes"):
@@ -153,7 +153,7 @@ def _shown(key: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, dict):
-        return "\n".join(printable(f"{name} = {item}") for name, item in value.items()) or "–"
+        return tuple(f"{name} = {item}" for name, item in value.items()) or "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "–"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -58,7 +58,10 @@ class Terminal:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", lines: bool = False
     ) -> None:
-        """Print a result as a table; numbers are right-aligned, ``lines`` draws lines between rows."""
+        """Print a result as a table; numbers are right-aligned, ``lines`` draws lines between rows.
+
+        A cell that is a tuple has a line for each of its values.
+        """
         rows = [list(row) for row in rows]
         title = printable(title)
         table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold", show_lines=lines)
@@ -66,7 +69,7 @@ class Terminal:
             is_number = all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
             table.add_column(Text(printable(column)), justify="right" if is_number else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(printable(_cell(value), keep="\n")) for value in row))
+            table.add_row(*(Text(_cell(value)) for value in row))
         self.out.print(table)
 
     def tree(self, root: Tree) -> None:
@@ -246,8 +249,11 @@ def _console(stderr: bool) -> Console:
 
 
 def _cell(value: Any) -> str:
+    """Return what a cell shows; line breaks in names and texts are escaped."""
+    if isinstance(value, tuple):
+        return "\n".join(_cell(line) for line in value)
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
