@@ -1,7 +1,8 @@
 """Columns of tables in memory as lists: pandas, polars, pyarrow and Hugging Face datasets, none of which is imported.
 
 A column is recognised by its methods. Columns that can be iterated repeatedly and yield plain values, such as those of
-``datasets``, stay what they are, so that texts need not be held in memory.
+``datasets``, stay what they are, so that texts need not be held in memory; those of its streams, whose length is not
+known, become lists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ _NUMBERS = tuple("biufc")  # kinds of numpy types
 
 
 def readable(X: Any) -> Any:
-    """Return iterators and columns as lists, which can be read more than once; anything else unchanged.
+    """Return iterators, columns and streams as lists, which can be read more than once; anything else unchanged.
 
     Columns of numbers that numpy can read keep their type, so they are not converted.
 
@@ -37,9 +38,35 @@ def readable(X: Any) -> Any:
         return X.to_pylist()
     if hasattr(X, "to_list") and getattr(getattr(X, "dtype", None), "kind", None) not in _NUMBERS:
         return X.to_list()  # pandas finds X[0] by the index of the table, not by position
+    if is_stream(X):
+        return list(X)
     if hasattr(X, "__getitem__") and hasattr(X, "__len__") and not isinstance(X, Iterable) and not hasattr(X, "shape"):
         return [X[row] for row in range(len(X))]
     return X
+
+
+def is_stream(X: Any) -> bool:
+    """Return whether X can be iterated repeatedly but has no length: a column of a streaming dataset."""
+    is_read_again = isinstance(X, Iterable) and not isinstance(X, Iterator)
+    return is_read_again and not any(hasattr(X, name) for name in ("__len__", "shape", "column_names"))
+
+
+def class_names(Y: Any) -> list[str] | None:
+    """Return the names of the classes whose numbers are in a column, if it is one of ``datasets`` that knows them.
+
+    None if a name looks like the number of another class: then nobody could say which of the two is meant.
+    """
+    feature = getattr(Y, "features", None)
+    if feature is None:  # a stream knows the features of its table
+        of_table = getattr(getattr(Y, "source", None), "features", None)
+        feature = of_table.get(getattr(Y, "column_name", None)) if isinstance(of_table, Mapping) else None
+    feature = getattr(feature, "feature", feature)  # of lists: that of their values
+    names = getattr(feature, "names", None)
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        return None
+    numbers = {str(number): number for number in range(len(names))}
+    is_clear = all(numbers.get(name, number) == number for number, name in enumerate(names))
+    return list(names) if is_clear else None
 
 
 def readable_targets(Y: Any) -> Any:

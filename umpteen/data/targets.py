@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.columns import readable_targets
+from umpteen.data.columns import class_names, readable_targets
 from umpteen.data.labels import Labels
 from umpteen.data.sparse import as_csr, check_width, refuse_masked
 from umpteen.data.stored_rows import StoredRows
@@ -139,7 +139,8 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
         without duplicates, ``[[0, 1], [1, 0]]``, could be either and are refused, unless ``label_names`` has the labels
         0 and 1.
     label_names
-        The vocabulary: names of the columns of a matrix, or the labels that rows may hold.
+        The vocabulary: names of the columns of a matrix, or the labels that rows may hold. By default the classes of a
+        column of ``datasets`` that has numbers of classes (``ClassLabel``), whose keys are these numbers.
 
     Examples
     --------
@@ -151,6 +152,8 @@ def read_targets(Y: Any, label_names: Labels | Iterable[str] | None = None) -> t
     """
     if Y is None:
         raise BadInput("fit requires y to be passed, but the target y is None; pass a list of labels per row")
+    if label_names is None and (names := class_names(Y)):
+        label_names = Labels(names, range(len(names)))
     Y = readable_targets(Y)
     kind = _kind(Y)
     labels = label_names if label_names is None or isinstance(label_names, Labels) else Labels(label_names)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from umpteen.config import TfidfConfig, from_dict, to_dict
-from umpteen.data.columns import readable
+from umpteen.data.columns import is_stream, readable
 from umpteen.data.finite import is_finite
 from umpteen.data.sparse import pointers
 from umpteen.data.vocabulary import Block, Splitter, Texts, as_bytes, count_terms, learned_arrays, name_terms
@@ -218,8 +218,8 @@ class Tfidf:
 
 
 def _column(texts: Any) -> Any:
-    """Return a column of a table as a list; an iterator is left to ``Texts``, which holds it in less memory."""
-    return texts if isinstance(texts, Iterator) else readable(texts)
+    """Return a column of a table as a list; iterators and streams are left to ``Texts``, which holds less of them."""
+    return texts if isinstance(texts, Iterator) or is_stream(texts) else readable(texts)
 
 
 def _are_terms(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> bool:

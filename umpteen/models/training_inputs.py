@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from umpteen import __version__
 from umpteen.config import ModelConfig, to_dict
-from umpteen.data.columns import readable
+from umpteen.data.columns import is_stream, readable
 from umpteen.data.rows import Rows
 from umpteen.data.sparse import as_csr, check_rows_match, check_width, normalize_rows
 from umpteen.data.stored_rows import StoredRows
@@ -81,7 +81,7 @@ def begun(
         matrix, targets = read_targets(Y, label_names)
         check_width(matrix.shape[1], "labels", 0.0 if run is None else run.memory.total)
         with resident_limit(None if run is None else run.memory.maps):
-            X = in_file(readable(X), run)
+            X = in_file(X, run)
             kept, held_out = split(X, matrix, count_held_out(matrix), configs[0].seed)
             yield Inputs(*kept, targets, held_out, run)
     except BaseException:
@@ -95,15 +95,16 @@ def begun(
 def in_file(X: Any, run: Run | None) -> Any:
     """Write texts to a file if a training has little memory, or other processes are to read them.
 
-    The processes of a cluster warm up meanwhile.
+    The texts of a stream are then not held in memory. The processes of a cluster warm up meanwhile.
     """
     if run is None or not run.in_files:
-        return X
+        return readable(X)
+    X = X if is_stream(X) else readable(X)
     from_texts = is_texts(X)
     if isinstance(run.engine, SharesFiles):
         run.engine.warm_up(Task(_WARM_UP, {"from_texts": from_texts}))
     if not from_texts:
-        return StoredRows(as_csr(X))
+        return StoredRows(as_csr(readable(X)))
     if isinstance(X, StoredTexts):
         return X
     return StoredTexts.write(run.part(TEXTS, digest_of(X)), X)

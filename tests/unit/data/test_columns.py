@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from umpteen import Dataset, Tfidf, XRLinear
-from umpteen.data.columns import readable
+from umpteen.data.columns import class_names, readable
 from umpteen.errors import BadInput
 
 TEXTS = ["red apple", "green pear", "red plum", "green apple"]
@@ -81,6 +82,21 @@ class LazyColumn:
         return self.values[key]
 
 
+class Stream:
+    """Like a column of a streaming dataset of Hugging Face: it can be read repeatedly, but has no length."""
+
+    def __init__(self, values: list[Any], features: Any = None) -> None:
+        self.values, self.n_passes, self.column_name = values, 0, "some"
+        self.source = SimpleNamespace(features={"some": features})
+
+    def __iter__(self) -> Any:
+        self.n_passes += 1
+        return iter(self.values)
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+
 class Indexed:
     """A sequence by the old protocol, without ``__iter__`` in its class."""
 
@@ -109,12 +125,12 @@ def check(texts: Any, lists: Any) -> None:
     assert list(Dataset(texts).take([3, 0]).texts) == [TEXTS[3], TEXTS[0]]
 
 
-@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Indexed])
+@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Stream, Indexed])
 def test_columns_of_texts_and_of_lists(kind: Any) -> None:
     check(kind(TEXTS), kind(LISTS))
 
 
-@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Indexed])
+@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Stream, Indexed])
 def test_columns_of_single_labels(kind: Any) -> None:
     model = XRLinear(threads=1).fit(kind(TEXTS), kind(["a", "b", "a", "b"]))
     assert model.predict(kind(TEXTS)).tolist() == ["a", "b", "a", "b"]
@@ -127,15 +143,70 @@ def test_a_column_of_texts_is_not_held_in_memory_but_one_of_labels_is_read_once(
     assert lists.n_passes == 1
 
 
+def test_a_stream_is_held_in_memory_only_where_it_has_to_be() -> None:
+    texts = Stream(TEXTS)
+    assert readable(texts) == TEXTS
+    assert texts.n_passes == 1
+    texts = Stream(TEXTS)
+    Tfidf().fit(texts)
+    assert texts.n_passes > 1
+    texts = Stream(TEXTS)
+    bounded = XRLinear(threads=1, seed=1).fit(texts, LISTS, memory="1GB")
+    assert texts.n_passes > 1
+    usual = XRLinear(threads=1, seed=1).fit(TEXTS, LISTS)
+    np.testing.assert_array_equal(bounded.topk(texts, 2).scores, usual.topk(TEXTS, 2).scores)
+    rows = Stream([[1.0, 0.0], [0.0, 1.0]])
+    assert XRLinear(threads=1).fit(rows, [["a"], ["b"]], memory="1GB").predict(rows)[0] == ["a"]
+
+
+class ClassColumn(LazyColumn):
+    """Like a column of numbers of classes of a dataset of Hugging Face."""
+
+    def __init__(self, values: list[Any], features: Any) -> None:
+        super().__init__(values)
+        self.features = features
+
+
+CLASSES = SimpleNamespace(names=["dull", "sharp", "blunt"])  # like datasets.ClassLabel, and a list of it
+
+
+@pytest.mark.parametrize("kind", [ClassColumn, Stream])
+def test_the_names_of_classes_are_names_of_labels(kind: Any) -> None:
+    model = XRLinear(threads=1).fit(TEXTS, kind([1, 0, 1, 0], CLASSES))
+    assert model.predict(TEXTS).tolist() == ["sharp", "dull", "sharp", "dull"]
+    assert (model.labels_.names(), model.labels_.keys()) == (CLASSES.names, ["0", "1", "2"])
+    for same in (kind([1, 0, 1, 0], CLASSES), [1, 0, 1, 0], ["sharp", "dull", "sharp", "dull"]):
+        assert model.score(TEXTS, same) == 1.0
+    model = XRLinear(threads=1).fit(TEXTS, kind([[0, 1], [1, 0], [1, 0], [0, 1]], SimpleNamespace(feature=CLASSES)))
+    assert sorted(model.predict(TEXTS)[0]) == ["dull", "sharp"]
+    with pytest.raises(BadInput, match="row 1 has the label '-1', none of the 3 known ones"):
+        XRLinear().fit(TEXTS, kind([1, -1, 1, 0], CLASSES))
+
+
+def test_classes_that_are_named_like_the_numbers_of_others_stay_numbers() -> None:
+    stars, digits = SimpleNamespace(names=["1", "2", "3"]), SimpleNamespace(names=["0", "1"])
+    assert class_names(ClassColumn([0, 1], stars)) is None
+    assert class_names(ClassColumn([0, 1], digits)) == ["0", "1"]
+    assert class_names(ClassColumn([0, 1], SimpleNamespace(dtype="int64"))) is class_names([0, 1]) is None
+    model = XRLinear(threads=1).fit(TEXTS, ClassColumn([2, 0, 2, 0], stars))
+    assert model.predict(TEXTS).tolist() == [2, 0, 2, 0]
+
+
 def test_a_whole_table_is_refused() -> None:
     class Table(LazyColumn):
         column_names = ("text", "labels")
 
-    with pytest.raises(BadInput, match="whole table with the columns 'text', 'labels'; pass one of them"):
-        XRLinear().fit(Table([{"text": "a"}]), [["b"]])
+    class Streamed(Stream):
+        column_names = ("text", "labels")
+
+    for kind in (Table, Streamed):
+        with pytest.raises(BadInput, match="whole table with the columns 'text', 'labels'; pass one of them"):
+            XRLinear().fit(kind([{"text": "a"}]), [["b"]])
+        with pytest.raises(BadInput, match="whole table"):
+            Tfidf().fit(kind([{"text": "a"}]))
 
 
-@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Indexed])
+@pytest.mark.parametrize("kind", [ArrowColumn, Series, LazyColumn, Stream, Indexed])
 def test_a_missing_text_is_refused(kind: Any) -> None:
     with pytest.raises(BadInput):
         XRLinear().fit(kind(["a red apple", None]), [["a"], ["b"]])
@@ -163,3 +234,17 @@ def test_pyarrow() -> None:
     check(pa.chunked_array([TEXTS[:2], TEXTS[2:]]), pa.array(LISTS))
     with pytest.raises(BadInput, match="whole table with the columns 'text'"):
         XRLinear().fit(pa.table({"text": TEXTS}), LISTS)
+
+
+def test_datasets_of_hugging_face() -> None:
+    hf = pytest.importorskip("datasets")
+    classes = hf.ClassLabel(names=["dull", "sharp"])
+    features = {"text": hf.Value("string"), "one": classes, "some": hf.Sequence(classes)}
+    values = {"text": TEXTS, "one": [1, 0, 1, 0], "some": [[0, 1], [1], [0], []]}
+    table = hf.Dataset.from_dict(values, features=hf.Features(features))
+    for data in (table, table.to_iterable_dataset()):
+        check(data["text"], LISTS)
+        assert XRLinear(threads=1).fit(data["text"], data["one"]).classes_.tolist() == classes.names
+        assert XRLinear(threads=1).fit(data["text"], data["some"]).labels_.names() == classes.names
+        with pytest.raises(BadInput, match="whole table"):
+            XRLinear().fit(data, LISTS)
