@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from umpteen.data import tokens as tokens_module
 from umpteen.data.locate import locate
 from umpteen.data.tokens import Tokens, by_budget, training_batches
 from umpteen.errors import BadConfig, BadInput, OutOfMemory
+from umpteen.models import create
+from umpteen.models.lazy_neural import load_encoder
 from umpteen.neural import encoder as encoder_module
 from umpteen.neural.compilation import compile_ahead
 from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_threads, pick_device
@@ -28,6 +31,16 @@ from umpteen.neural.encoder import Encoder, FlatTokens, explained_memory, on_thr
 
 def load(folder: Path, **settings: Any) -> Encoder:
     return Encoder.load(EncoderConfig(**{"name": str(folder), "max_length": 16, "device": "cpu"} | settings))
+
+
+def with_pooling(encoder_folder: Path, tmp_path: Path, facts: dict[str, Any] | None) -> Path:
+    """Return a copy of the encoder with the file of sentence-transformers that says how it is pooled."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    if facts is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(facts))
+    return folder
 
 
 def test_a_layer_is_compiled_into_one_graph(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,23 +252,59 @@ def test_every_pooling(encoder_folder: Path, pooling: str, expected: Any) -> Non
         (None, "mean"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode_max_tokens": True}, "mean"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean"),
         ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode": "mean", "include_prompt": True}, "mean"),
     ],
 )
+@pytest.mark.filterwarnings("error:the encoder")
 def test_the_pooling_saved_with_an_encoder(
     encoder_folder: Path, tmp_path: Path, facts: dict[str, bool] | None, expected: str
 ) -> None:
-    folder = tmp_path / "encoder"
-    shutil.copytree(encoder_folder, folder)
-    if facts is not None:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(facts))
+    folder = with_pooling(encoder_folder, tmp_path, facts)
     encoder = load(folder)
     assert (encoder.config.pooling, encoder.pooling.kind) == (expected, expected)
     assert load(folder, pooling="mean").pooling.kind == "mean"  # a choice of one's own comes first
     assert encoder.twin().config.pooling == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "used"),
+    [
+        ({"pooling_mode_max_tokens": True}, "max", "mean"),
+        ({"pooling_mode_lasttoken": True}, "lasttoken", "mean"),
+        ({"pooling_mode_weightedmean_tokens": True}, "weightedmean", "mean"),
+        ({"pooling_mode": "max", "pooling_mode_cls_token": True}, "max", "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls+mean", "mean"),
+        ({"pooling_mode": ["cls", "max"]}, "cls+max", "cls"),
+        ({"pooling_mode": "\x1b[2J" * 99}, r"\x1b[2J", "mean"),
+    ],
+)
+def test_a_pooling_that_is_not_available_is_told(
+    encoder_folder: Path, tmp_path: Path, facts: dict[str, Any], mode: str, used: str
+) -> None:
+    folder = with_pooling(encoder_folder, tmp_path, facts)
+    with pytest.warns(UserWarning, match=r"choose encoder\.pooling: mean, cls or last5") as found:
+        assert load(folder).config.pooling == used
+    (message,) = [str(one.message) for one in found]
+    assert f"was trained with the pooling '{mode}" in message
+    assert f"is used with '{used}'" in message
+    assert message.isprintable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(folder, pooling="mean")
+        Encoder.load(EncoderConfig(name=str(folder), max_length=16, device="cpu"), is_pooled=False)
+
+
+@pytest.mark.parametrize("recipe", ["lightxml", "attentionxml"])
+def test_a_pooling_that_is_not_used_is_not_told(encoder_folder: Path, tmp_path: Path, recipe: str) -> None:
+    folder = with_pooling(encoder_folder, tmp_path, {"pooling_mode_lasttoken": True})
+    settings = {"encoder.name": str(folder), "encoder.max_length": 16, "encoder.device": "cpu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_encoder(create(recipe, settings).config)
+    with pytest.warns(UserWarning, match="pooling 'lasttoken'"):
+        load_encoder(create("cascadexml", settings).config)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "x" * 100_000])

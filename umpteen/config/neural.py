@@ -114,7 +114,7 @@ class EncoderConfig(Checked):
         "auto",
         "pooling of token states into one vector: mean, cls, last5 (the first token in the last five layers), or mean "
         "and cls at given layers, such as cls@8 or mean@4+8. auto: what the encoder was trained with, as the file "
-        "1_Pooling/config.json of sentence-transformers says (mean or cls), else mean",
+        "1_Pooling/config.json of sentence-transformers says (mean or cls; a warning names any other), else mean",
         form=_OWN_POOLING,
         when=_LAYERS,
     )

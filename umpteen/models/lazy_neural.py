@@ -213,7 +213,8 @@ class FeatureSource:
 def load_encoder(config: NeuralConfig) -> SavedEncoder:
     """Load the encoder that the settings name, without its layers if the reader has no use for them."""
     module = encoder_module()
-    encoder = module.Encoder.load(config.encoder)
+    is_pooled = config.network.reads == "layers" and not config.network.poolings
+    encoder = module.Encoder.load(config.encoder, is_pooled=is_pooled)
     for spec in config.network.poolings:
         module.Pooling.parse(spec, encoder.n_layers, setting="network.pooling")
     encoder = encoder if config.network.reads == "layers" else encoder.shallow()

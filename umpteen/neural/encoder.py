@@ -9,6 +9,7 @@ import copy
 import logging
 import tempfile
 import threading
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -31,7 +32,7 @@ from umpteen.errors import BadConfig, BadInput, MissingExtra, OutOfMemory, Umpte
 from umpteen.neural.attention import use_given_masks
 from umpteen.neural.compilation import compile_layers
 from umpteen.neural.distributed import own_gpu
-from umpteen.neural.encoder_files import check_files, saved_pooling
+from umpteen.neural.encoder_files import check_files, saved_pooling, unavailable_pooling
 from umpteen.neural.onnx_graph import OnnxGraph, check_layers
 from umpteen.neural.pooling import DEFAULT_POOLING, Pooling
 from umpteen.neural.windows import join_windows, split_windows
@@ -77,10 +78,22 @@ class Encoder:
             compile_layers(self.model)
 
     @classmethod
-    def load(cls, config: EncoderConfig) -> Encoder:
-        """Load a pretrained encoder by the name in its settings."""
+    def load(cls, config: EncoderConfig, *, is_pooled: bool = True) -> Encoder:
+        """Load a pretrained encoder by the name in its settings.
+
+        ``is_pooled`` says that its token states are pooled as ``encoder.pooling`` says. If they cannot be pooled as
+        they were when the encoder was trained, and no other pooling was chosen, there is a warning.
+        """
         source = locate(config.name)
-        return cls.from_folder(source if isinstance(source, Path) else _downloaded(source), config)
+        folder = source if isinstance(source, Path) else _downloaded(source)
+        encoder = cls.from_folder(folder, config)
+        if is_pooled and config.pooling == "auto" and (mode := unavailable_pooling(folder)):
+            warnings.warn(
+                f"the encoder '{config.name}' was trained with the pooling {mode!r}, which is not available, and is "
+                f"used with '{encoder.config.pooling}'; choose encoder.pooling: mean, cls or last5",
+                stacklevel=2,
+            )
+        return encoder
 
     @classmethod
     def from_folder(cls, folder: str | Path, config: EncoderConfig) -> Encoder:

@@ -21,6 +21,8 @@ from umpteen.store.tensors import parse_document, parse_json
 
 WEIGHTS = "model.safetensors"
 _MOST_POOLING_BYTES = 1 << 16  # the file is a dozen lines long
+_MODE = "pooling_mode_"  # of the keys that are true for the poolings in use
+_SAME_DIRECTION = {"mean_sqrt_len": "mean"}  # the sum over the root of the number of tokens: longer than the mean
 _INDEX = f"{WEIGHTS}.index.json"
 _CONFIG = "config.json"
 _WORDS = ("tokenizer.json", "vocab.json", "added_tokens.json", _INDEX)  # their keys are words or arrays, not settings
@@ -55,20 +57,40 @@ def check_files(folder: Path) -> None:
 def saved_pooling(folder: Path) -> str:
     """Return the pooling that sentence-transformers has saved with an encoder: ``cls``, else ``mean``.
 
-    Other poolings that it knows, such as max, are not available here; their encoders are pooled by the mean.
+    Other poolings that it knows, such as max, are not available here: see ``unavailable_pooling``.
     """
+    modes = _saved_modes(folder)
+    return "cls" if "cls" in modes and "mean" not in modes else DEFAULT_POOLING
+
+
+def unavailable_pooling(folder: Path) -> str:
+    """Return the name of the saved pooling if it is not the one that ``saved_pooling`` returns, else an empty text."""
+    modes = _saved_modes(folder)
+    return "" if modes in ([], [saved_pooling(folder)]) else "+".join(modes)[:80]
+
+
+def _saved_modes(folder: Path) -> list[str]:
+    """Return the poolings whose vectors sentence-transformers puts side by side for this encoder."""
+    facts = _pooling_facts(folder)
+    named = facts.get("pooling_mode")
+    if not named:
+        named = [key.removeprefix(_MODE) for key, value in facts.items() if key.startswith(_MODE) and value is True]
+    modes = [mode.removesuffix("_tokens").removesuffix("_token") for mode in _texts(named)]
+    return sorted({_SAME_DIRECTION.get(mode, mode) for mode in modes})
+
+
+def _pooling_facts(folder: Path) -> dict[str, Any]:
+    """Return the content of the file in which sentence-transformers saves the pooling; nothing if there is none."""
     path = folder.joinpath(*POOLING_FILE)
     try:
         with path.open("rb") as file:
-            facts = parse_json(file.read(_MOST_POOLING_BYTES), path)
+            return parse_json(file.read(_MOST_POOLING_BYTES), path)
     except (FileNotFoundError, NotADirectoryError):
-        return DEFAULT_POOLING
+        return {}
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
     except BadModelFile as error:
         raise BadInput(str(error)) from error
-    is_cls = facts.get("pooling_mode_cls_token") is True and facts.get("pooling_mode_mean_tokens") is not True
-    return "cls" if is_cls or facts.get("pooling_mode") == "cls" else DEFAULT_POOLING
 
 
 def _check_weights(folder: Path, names: list[str]) -> int:
