@@ -26,6 +26,7 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 import umpteen
+from tests.doors.manual import documented_commands, run_documented
 from umpteen import store
 from umpteen.cli import app
 from umpteen.cli import terminal as terminal_module
@@ -1604,12 +1605,6 @@ def test_demo_trains_measures_tags_and_saves(data: Path, tmp_path: Path, monkeyp
 # The manual
 
 
-def documented_commands(page: str) -> list[str]:
-    manual = Path(__file__).parents[2] / "docs" / page
-    blocks = manual.read_text().split("```sh\n")[1:]
-    return [line for block in blocks for line in block.split("```")[0].splitlines()]
-
-
 @pytest.mark.parametrize("page", ["cli.md", "coming-from.md"])
 def test_every_command_of_the_manual_runs(
     page: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -1631,17 +1626,8 @@ def test_every_command_of_the_manual_runs(
     commands = documented_commands(page)
     assert len(commands) > 10
     for line in commands:
-        words = shlex.split(line)
-        if words[0] == "mkdir":
-            Path(words[-1]).mkdir(parents=True)
-            continue
-        if words[0] == "echo":
-            text, mark, *words = words[1:]
-            if mark == ">":
-                Path(words[0]).write_text(f"{text}\n")
-                continue
-        result = run(*words[1:], stdin=f"{text}\n" if line.startswith("echo") else None)
-        assert result.exit_code == 0, (line, result.output)
+        result = run_documented(line)
+        assert result is None or result.exit_code == 0, (line, result.output)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The documentation holds together: links lead somewhere, generated pages are up to date, presets are those in use.
 
-The examples on the pages are run by tests/test_house.py.
+The examples on the pages are run by tests/test_house.py, the commands by tests/doors/test_cli.py on small data.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.doors.manual import documented_commands, is_part, run_documented, shown_outputs
 from umpteen.models import RECIPES
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +111,26 @@ def test_the_page_on_containers_shows_the_dockerfile() -> None:
     assert stages[-1] == "predict"
     assert set(re.findall(r"--(?:from|target)[= ]([\w-]+)", dockerfile + page)) <= set(stages)
     assert set(re.findall(r"`(installed|unprivileged)`", page)) <= set(stages)
+
+
+CHESS = 'echo "play chess against the computer" | umpteen predict tags '
+
+
+def test_the_manual_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands, outputs = documented_commands("cli.md"), shown_outputs("cli.md")
+    for line in [
+        "umpteen train demo -o tags",
+        *(line for line in commands if re.search(r"^mkdir|> (letters/|words\.tsv)", line)),
+        f"{CHESS}-k 3", f"{CHESS}-k 1 --json", f"{CHESS}-k 1 --vocab words.tsv", "umpteen predict tags letters -k 1",
+        "umpteen evaluate tags demo --per-text rows.tsv", "umpteen info tags --tree",
+    ]:  # fmt: skip
+        assert line in commands
+        result = run_documented(line)
+        if result is not None and not line.startswith("umpteen train"):
+            written = Path("rows.tsv").read_text(encoding="utf-8") if line.endswith("rows.tsv") else ""
+            printed = (result.stdout + written).splitlines()
+            assert any(is_part(output, printed) for output in outputs), f"docs/cli.md does not show what {line} prints"
 
 
 def test_settings_named_in_the_docs_exist() -> None:
