@@ -61,6 +61,7 @@ def row(folder: Path, settings: dict[str, str], options: argparse.Namespace) -> 
             if is_calibrated:
                 decisions.append(decide(model, test))
     error, stored_f1, best_f1, nothing = np.mean(decisions, axis=0)
+    largest = f" (at most {np.max(decisions, axis=0)[0]:.4f})" if options.seeds > 1 else ""
     calibrated = np.array(precisions[True])
     if options.calibrated_only:
         compared = f"– | – | {min(seconds[True]):.0f} s"
@@ -69,7 +70,7 @@ def row(folder: Path, settings: dict[str, str], options: argparse.Namespace) -> 
         longer = 100 * (min(seconds[True]) / min(seconds[False]) - 1)
         compared = f"{shown(without.mean(axis=0))} | {differences(calibrated - without)} | {longer:+.0f} %"
     return (
-        f"| {folder.name} | {shown(calibrated.mean(axis=0))} | {compared} | {error:.4f} | {stored_f1:.2f} | "
+        f"| {folder.name} | {shown(calibrated.mean(axis=0))} | {compared} | {error:.4f}{largest} | {stored_f1:.2f} | "
         f"{best_f1:.2f} | {nothing:.1f} % |"
     )
 
