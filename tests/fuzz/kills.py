@@ -4,7 +4,9 @@
 
 A job is a command of ``umpteen``, or of ``torchrun`` with several ranks. It is started, and after a random time all of
 its processes, or only one of its workers, get SIGKILL. Then the same command is started again, until it ends by itself.
-The files that it leaves must be those of a run that was never killed, byte for byte, and nothing else may be left.
+It must go on if a process was killed that runs its tasks; it may fail without a rank, or without the processes of Ray
+that are the cluster. The files that it leaves must be those of a run that was never killed, byte for byte, and nothing
+else may be left.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from umpteen.data.tfidf import Tfidf
 
 _KILLS_A_RUN = 3  # after so many kills a job is left alone, so that it ends
 _LONGEST = 300.0  # seconds of a job
+_RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # a node ends without them
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Trial:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.random, self.n_kills = folder, random.Random(seed), 0
+        # A driver of Ray ends soon after its head, and Ray's logs are removed with the folder.
+        self._environment = os.environ | {"RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_TMPDIR": str(folder)}
         made = make(600, seed=1)
         self.data = folder / "train.jsonl"
         rows = zip(made.texts, made.lists, strict=True)
@@ -125,34 +130,35 @@ class Trial:
         words = [word.format(out=self.folder / out, **places) for word in job.command]
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(job.ranks)] if job.ranks else []
         command = [sys.executable, *launcher, "-m", "umpteen", *words]
-        log, is_killed = self.folder / f"{out}.log", False
+        log, may_fail = self.folder / f"{out}.log", False
         with open(log, "wb") as stream:
-            process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdout=stream, stderr=stream, start_new_session=True, env=self._environment
+            )
             try:
                 process.wait(_LONGEST if kill_after is None else kill_after)
             except subprocess.TimeoutExpired:
-                is_killed = True
-                self._kill(process, only_a_worker=job.kills_workers and self.random.random() < 0.5)
+                may_fail = self._kill(process, job)
             if process.poll() is None:  # a worker was killed, the job goes on
                 process.wait(_LONGEST)
-        if process.returncode == -signal.SIGKILL or (process.returncode and is_killed and job.ranks):
+        _kill_session(process.pid)  # a cluster whose head was killed leaves processes
+        if process.returncode and may_fail:
             return False
         if process.returncode:
             raise SystemExit(f"{job.name} failed with {process.returncode}:\n{log.read_text()[-3000:]}")
         return True
 
-    def _kill(self, process: subprocess.Popen[bytes], *, only_a_worker: bool) -> None:
-        workers = _children(process.pid)
+    def _kill(self, process: subprocess.Popen[bytes], job: Job) -> bool:
+        """Kill all processes of a job, or one of its workers; return whether the job may fail."""
+        workers = _descendants(process.pid)
         self.n_kills += 1
-        if only_a_worker and workers:
-            _kill_all([self.random.choice(workers)])
-            return
-        while workers:  # torchrun gives its ranks sessions of their own
-            below = [child for worker in workers for child in _children(worker)]
-            _kill_all([process.pid, *workers])
-            workers = below
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        if workers and job.kills_workers and self.random.random() < 0.5:
+            worker = self.random.choice(workers)
+            may_fail = job.ranks > 0 or ("ray" in job.needs and not _runs_tasks_of_ray(worker))
+            _kill_all([worker])
+            return may_fail
+        _kill_all([process.pid, *workers])  # torchrun gives its ranks sessions of their own
+        return True
 
     def _files(self, out: str) -> dict[str, bytes]:
         """Return all files that a job left, without times: those of the history, and what depends on them."""
@@ -191,13 +197,37 @@ def _kill_all(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def _kill_session(session: int) -> None:
+    """Kill what is left of the processes of a session."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[3]) == session:
+                _kill_all([int(path.parent.name)])
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, those that they have started, and so on."""
+    children = _children(pid)
+    return children + [below for child in children for below in _descendants(child)]
+
+
 def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started and that still run."""
+    """Return the processes that the threads of a process have started and that still run."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, path.read_text().split())
+    return sorted(found)
+
+
+def _runs_tasks_of_ray(pid: int) -> bool:
+    """Return whether a process of a cluster runs tasks, so that others go on without it."""
     try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:
-        return []
-    return [int(word) for word in text.split()]
+        return False
+    is_starting = len(words) > 1 and words[1].endswith("_worker.py")
+    return is_starting or (words[0].startswith("ray::") and not words[0].startswith(_RAY_AGENTS))
 
 
 def main() -> None:
