@@ -1,6 +1,7 @@
 """Tasks on a Ray cluster of several nodes, which are started on this machine and may end at any moment."""
 
 import hashlib
+import importlib
 import importlib.util
 import itertools
 import os
@@ -19,6 +20,7 @@ from tests.task_module import install
 from umpteen import XRLinear
 from umpteen.engine import LocalEngine, Task, silent
 from umpteen.engine.cluster import RayEngine, check_storage
+from umpteen.engine.cluster_nodes import _ask_all
 from umpteen.engine.processes import ProcessEngine, TaskFailed
 from umpteen.engine.select import make_engine
 from umpteen.errors import BadConfig, BadInput, MissingExtra
@@ -173,6 +175,12 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 def test_a_task_whose_process_is_killed_runs_again(engine, tmp_path):
     assert engine.run([Task(DIE_ONCE, {"path": str(tmp_path / "mark")})]) == ["done"]
+
+
+def test_a_node_whose_process_is_killed_is_asked_again(engine, tmp_path):
+    die_once = importlib.import_module("umpteen.tests_of_cluster").die_once
+    answers = _ask_all(die_once, 1, str(tmp_path / "mark"), 1)
+    assert [(answer.value, answer.error) for answer in answers] == [("done", "")] * 2
 
 
 def test_a_task_that_always_ends_its_process_is_given_up(engine):

@@ -26,6 +26,7 @@ _PACKAGES = ("numpy", "scipy", "numba")  # beside this one: their versions decid
 _ANSWER_SECONDS = 120.0  # until a node that does not answer is given up; the first task of a node starts a process
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE = 100 * 2**20  # bytes, for a cluster that is started here; tasks pass no arrays
+_MAX_RETRIES = 2  # of a question to a node, if its process ends
 
 _MANY_NODES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether ray supports more than one node
 
@@ -73,12 +74,14 @@ def connect(address: str | None) -> bool:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         options |= {"num_cpus": n_threads(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        # Ray would wait for workers that it starts ahead, without end if one of them ends before it is known.
+        options["_system_config"] = {"prestart_worker_first_driver": False}
     elif address != "auto":
         _check_address(address)
     with _signals_kept():
         try:
             ray.init(address=address, **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # Ray raises Exception itself if a node does not start in time
             raise BadConfig(
                 f"no Ray cluster could be used at {address!r:.120}: {error!s:.500}; start one with 'ray start --head', "
                 "and run the command on one of its nodes"
@@ -116,9 +119,10 @@ def n_slots(node: dict[str, Any], threads: int) -> int:
 def remote(function: Callable[..., Any], **options: Any) -> Any:
     """Return a function that runs on the cluster, once for each call: who calls it decides what is run again."""
     ray = import_ray()
+    options.setdefault("max_retries", 0)
     if paths := _python_path():
         options["runtime_env"] = {"env_vars": {"PYTHONPATH": os.pathsep.join([*paths, "${PYTHONPATH}"])}}
-    return ray.remote(max_retries=0, **options)(function)
+    return ray.remote(**options)(function)
 
 
 def _python_path() -> list[str]:
@@ -217,11 +221,9 @@ def _ask_all(function: Callable[..., Any], threads: int, *arguments: Any) -> lis
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray, nodes = import_ray(), alive_nodes(threads)
-    calls = [
-        remote(function, num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-        .remote(*arguments)
-        for node in nodes
-    ]  # fmt: skip
+    options = {"num_cpus": 0, "max_retries": _MAX_RETRIES}
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    calls = [remote(function, scheduling_strategy=place, **options).remote(*arguments) for place in places]
     ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_SECONDS) if calls else None
     alive = {node["NodeID"] for node in alive_nodes(threads)}
     return [_answer(node, call) for node, call in zip(nodes, calls, strict=True) if node["NodeID"] in alive]
