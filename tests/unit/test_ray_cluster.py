@@ -4,7 +4,9 @@ import hashlib
 import importlib
 import importlib.util
 import itertools
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +14,15 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
 import umpteen
 from tests.task_module import install
 from umpteen import XRLinear
+from umpteen.cli import app
 from umpteen.engine import LocalEngine, Task, silent
 from umpteen.engine.cluster import RayEngine, check_storage
 from umpteen.engine.cluster_nodes import _ask_all
@@ -255,6 +260,36 @@ def test_the_object_store_holds_only_what_is_large(cluster, tmp_path, engine):
     assert report.n_nodes >= 3
     small.run([Task(LARGE, {"n": 1_000_000})])  # what tasks must not do is seen
     assert small.object_store_report().store_bytes >= 1_000_000
+
+
+@pytest.fixture(scope="module")
+def trained(engine, cluster, tiny, tmp_path_factory):
+    """A folder with texts, their labels and a model, which the command trained on the cluster, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    rows = [np.asarray(tiny.label_names)[row.indices].tolist() for row in tiny.Y]
+    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in zip(tiny.texts, rows, strict=True)]
+    (folder / "data.jsonl").write_text("\n".join(lines))
+    ran = command("train", folder / "data.jsonl", "-o", folder / "model", *on(cluster), "--threads", "1")
+    assert sorted(path.name for path in folder.iterdir()) == ["data.jsonl", "model"]
+    return folder, ran
+
+
+def on(cluster) -> list[str]:
+    return ["--engine", "ray", "--address", cluster.address]
+
+
+def command(*words, code: int = 0):
+    ran = CliRunner().invoke(app, [str(word) for word in words])
+    assert ran.exit_code == code, ran.output
+    return ran
+
+
+def test_the_command_says_what_went_through_the_object_stores(trained):
+    (line,) = [line for line in trained[1].stderr.splitlines() if "object stores" in line]
+    pattern = (
+        r"Tasks and answers had \d+\.\d kB; 0 bytes went through Ray's object stores on \d nodes(, \d of which ended)?"
+    )
+    assert re.fullmatch(pattern, line)
 
 
 def test_nodes_must_have_the_same_versions(engine, cluster, monkeypatch):

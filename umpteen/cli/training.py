@@ -56,6 +56,20 @@ class Resources(NamedTuple):
         if self.engine is not None:
             self.engine.close()
 
+    def traffic(self) -> str | None:
+        """Return what was sent to the nodes of a cluster and back, in words; None without a cluster."""
+        from umpteen.engine.cluster import RayEngine
+
+        if not isinstance(self.engine, RayEngine):
+            return None
+        report = self.engine.object_store_report()
+        nodes = "1 node" if report.n_nodes == 1 else f"{report.n_nodes} nodes"
+        lost = f", {report.n_lost} of which ended" if report.n_lost else ""
+        return (
+            f"Tasks and answers had {decimal(report.message_bytes)}; "
+            f"{decimal(report.store_bytes)} went through Ray's object stores on {nodes}{lost}"
+        )
+
     def check_storage(self, folder: Path | None) -> None:
         """Let an engine that uses other machines check that they see the folder of the stages."""
         if isinstance(self.engine, SharesFiles) and folder is not None:
@@ -176,6 +190,8 @@ def _train_and_save(
             reading.clear()
     except KeyboardInterrupt as error:
         raise Interrupted(_interrupted(checkpoint)) from error
+    if (traffic := resources.traffic()) is not None:
+        terminal.note(traffic)
     seconds, size = duration(time.perf_counter() - begun), decimal(size_of(output))
     terminal.note(f"Trained in {seconds}, saved in {output} ({size})\nNext: umpteen predict {output}")
 
