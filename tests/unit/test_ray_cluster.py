@@ -292,6 +292,28 @@ def test_the_command_says_what_went_through_the_object_stores(trained):
     assert re.fullmatch(pattern, line)
 
 
+def test_predictions_of_a_cluster_are_those_of_one_process(trained, cluster, tmp_path):
+    model, data = trained[0] / "model", trained[0] / "data.jsonl"
+    for name, flags in {"ray": on(cluster), "local": ["--threads", "1"]}.items():
+        command("predict", model, data, "-o", tmp_path / f"{name}.jsonl", "--block-rows", "30", "-q", *flags)
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_figures_of_a_cluster_are_those_of_one_process(trained, cluster, tmp_path, monkeypatch):
+    for module in ("umpteen.cli.evaluation", "umpteen.evaluation.model"):
+        monkeypatch.setattr(f"{module}.BLOCK", 30)
+    found = []
+    for flags in ([*on(cluster), "--storage", str(tmp_path / "storage")], []):
+        rows = tmp_path / f"{len(found)}.tsv"
+        ran = command("evaluate", *(trained[0] / name for name in ("model", "data.jsonl")), "-q", "--json",
+                      "--per-text", rows, *flags)  # fmt: skip
+        found.append((json.loads(ran.stdout) | {"rows_per_s": None}, rows.read_text()))
+    assert found[0] == found[1]
+    assert found[0][0]["rows"] == 200
+    assert not (tmp_path / "storage").exists()
+
+
 def test_nodes_must_have_the_same_versions(engine, cluster, monkeypatch):
     monkeypatch.setattr(umpteen, "__version__", "9.9.9")
     with pytest.raises(BadConfig, match=r"has umpteen \S+ instead of 9\.9\.9") as caught:
