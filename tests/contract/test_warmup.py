@@ -184,7 +184,10 @@ class SharedFiles(LocalEngine):
         super().__init__(1)
         self.warm: list[Task] = []
 
-    def check_storage(self, folder: Any) -> None:
+    def check_storage(self, folder: Any, remedy: str = "") -> None:
+        pass
+
+    def check_file(self, path: Any) -> None:
         pass
 
     def warm_up(self, task: Task) -> None:

@@ -314,6 +314,27 @@ def test_figures_of_a_cluster_are_those_of_one_process(trained, cluster, tmp_pat
     assert not (tmp_path / "storage").exists()
 
 
+@pytest.mark.parametrize("name", ["predict", "evaluate"])
+def test_a_model_that_nodes_do_not_have_is_refused(name, trained, cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(trained[0])  # nodes have other working directories
+    here, shared = Path("/proc/self/cwd"), tmp_path / "shared"
+    shared.mkdir()
+    place = {"predict": ["-o", shared / "out.jsonl"], "evaluate": ["--storage", shared]}[name]
+    ran = command(name, here / "model", trained[0] / "data.jsonl", *place, *on(cluster), code=2)
+    assert "tasks read '/proc/self/cwd/model/config.json', which these nodes of the cluster do not have" in ran.stderr
+    assert all(f"{node.host} ([Errno 2] No such file" in ran.stderr for node in cluster.workers[:2])
+    assert not list(shared.iterdir())
+
+
+def test_an_output_that_nodes_do_not_see_is_refused(trained, cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = Path("/proc/self/cwd/out.jsonl")
+    ran = command("predict", trained[0] / "model", trained[0] / "data.jsonl", "-o", output, *on(cluster), code=2)
+    assert "'/proc/self/cwd' is not shared with these nodes" in ran.stderr
+    assert "or write the output (-o) to a folder that is shared" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_nodes_must_have_the_same_versions(engine, cluster, monkeypatch):
     monkeypatch.setattr(umpteen, "__version__", "9.9.9")
     with pytest.raises(BadConfig, match=r"has umpteen \S+ instead of 9\.9\.9") as caught:

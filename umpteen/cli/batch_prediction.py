@@ -8,7 +8,6 @@ from umpteen.cli.prediction import read_allowed, renamed
 from umpteen.cli.terminal import Terminal, duration
 from umpteen.cli.training import Interrupted
 from umpteen.engine.select import make_engine
-from umpteen.engine.tasks import SharesFiles
 from umpteen.models.batch import Written, predict_to_file
 
 
@@ -28,8 +27,6 @@ def predict(
 ) -> None:
     """Predict with an engine, and say how long it took; ``options`` are those of ``predict_to_file``."""
     runner = make_engine(engine, workers=workers or 0, threads=threads or 0, address=address)
-    if isinstance(runner, SharesFiles):
-        runner.check_storage(output.absolute().parent)
     if allowed is not None:
         options["allowed"] = read_allowed(allowed, umpteen.load(model).labels_)
     if options.get("vocab") is not None:  # says how many names are missing

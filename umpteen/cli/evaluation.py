@@ -86,8 +86,8 @@ def _predicting(
 
     with TemporaryDirectory(prefix="umpteen-") as temporary:
         storage = resources.storage or Path(temporary)
-        resources.check_storage(storage)
         try:
+            resources.check_storage(storage)
             place, engine = Path(local_folder(folder)), resources.engine
             yield BlockPredictions(place, storage, engine, BLOCK, progress, label_names=names, backend=backend)
         finally:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.engine.cluster_nodes import (
+    OTHER_STORAGE,
     alive_nodes,
+    check_file,
     check_storage,
     check_versions,
     connect,
@@ -104,12 +106,19 @@ class RayEngine:
         self._count()
         return run.results
 
-    def check_storage(self, folder: str | os.PathLike[str]) -> None:
+    def check_storage(self, folder: str | os.PathLike[str], remedy: str = OTHER_STORAGE) -> None:
         """Refuse a folder that is not shared by this machine and all nodes; it may be created later."""
         if not self._is_open:
             self._open()
         place = Path(folder).absolute()
-        check_storage(next((parent for parent in (place, *place.parents) if parent.exists()), place), self.threads)
+        existing = next((parent for parent in (place, *place.parents) if parent.exists()), place)
+        check_storage(existing, self.threads, remedy)
+
+    def check_file(self, path: str | os.PathLike[str]) -> None:
+        """Refuse a file that is not the same on this machine and on all nodes."""
+        if not self._is_open:
+            self._open()
+        check_file(path, self.threads)
 
     def warm_up(self, task: Task) -> None:
         """Send a task to all cores, which start their processes and load what they need; do not wait for it."""

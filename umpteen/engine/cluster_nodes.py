@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import logging
 import os
@@ -27,6 +28,7 @@ _ANSWER_SECONDS = 120.0  # until a node that does not answer is given up; the fi
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE = 100 * 2**20  # bytes, for a cluster that is started here; tasks pass no arrays
 _MAX_RETRIES = 2  # of a question to a node, if its process ends
+OTHER_STORAGE = "pass another folder with --storage"
 
 _MANY_NODES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether ray supports more than one node
 
@@ -169,7 +171,7 @@ def check_versions(threads: int = 1) -> None:
         raise BadConfig(f"{'; '.join(other)}; start 'ray' on all nodes from environments with the same versions")
 
 
-def check_storage(folder: str | os.PathLike[str], threads: int = 1) -> None:
+def check_storage(folder: str | os.PathLike[str], threads: int = 1, remedy: str = OTHER_STORAGE) -> None:
     """Refuse a folder that is not shared by this machine and the nodes of the cluster that is connected.
 
     Every node must see a file that is written here, and a file that it writes must be seen here.
@@ -180,6 +182,8 @@ def check_storage(folder: str | os.PathLike[str], threads: int = 1) -> None:
         A folder at the same path on all nodes.
     threads
         Nodes with fewer cores run no tasks and are not asked.
+    remedy
+        What to do instead of sharing the folder, for the message.
     """
     folder, name = Path(folder).absolute(), f".umpteen-storage-{secrets.token_hex(8)}"
     try:
@@ -195,7 +199,7 @@ def check_storage(folder: str | os.PathLike[str], threads: int = 1) -> None:
     if bad:
         raise BadConfig(
             f"'{folder}' is not shared with these nodes of the cluster: {'; '.join(bad)}; mount it at the same path on "
-            "all nodes, or pass another folder with --storage"
+            f"all nodes, or {remedy}"
         )
 
 
@@ -206,6 +210,23 @@ def _answer_in_storage(folder: str, name: str) -> str:
     answer = f"{name}-{import_ray().get_runtime_context().get_node_id()}"
     Path(folder, answer).touch()
     return answer
+
+
+def check_file(path: str | os.PathLike[str], threads: int = 1) -> None:
+    """Refuse a file that is not the same on this machine and on the nodes of the cluster that is connected."""
+    file = Path(path).absolute()
+    ours = _digest(str(file))
+    bad = [f"{a.node} ({a.error or 'another file'})" for a in _ask_all(_digest, threads, str(file)) if a.value != ours]
+    if bad:
+        raise BadConfig(
+            f"tasks read '{file}', which these nodes of the cluster do not have: {'; '.join(bad)}; put it into a "
+            "folder that is mounted at the same path on all nodes"
+        )
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Answer(NamedTuple):

@@ -69,8 +69,12 @@ class Engine(Protocol):
 class SharesFiles(Protocol):
     """An engine whose tasks run on several machines, which must share the files."""
 
-    def check_storage(self, folder: str | os.PathLike[str]) -> None:
-        """Refuse a folder that is not shared by all machines."""
+    def check_storage(self, folder: str | os.PathLike[str], remedy: str = ...) -> None:
+        """Refuse a folder that is not shared by all machines; ``remedy`` says what to do instead of sharing it."""
+        ...
+
+    def check_file(self, path: str | os.PathLike[str]) -> None:
+        """Refuse a file that is not the same on all machines."""
         ...
 
     def warm_up(self, task: Task) -> None:

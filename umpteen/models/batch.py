@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from umpteen.engine import Engine, LocalEngine, Progress, silent
 from umpteen.errors import BadConfig, BadInput
 from umpteen.models.batch_input import open_source
-from umpteen.models.batch_job import Job, forget, model_digest, open_model
+from umpteen.models.batch_job import Job, check_nodes, forget, model_digest, open_model
 from umpteen.models.batch_output import format_of
 from umpteen.models.batch_run import Run
 from umpteen.models.hub import local_folder
@@ -97,6 +97,7 @@ def predict_to_file(
     place = {"model": str(folder), "model_digest": model_digest(folder), "backend": backend}
     job = Job(**place, **labels, **_names(vocab, language), suffix=suffix, id_name=source.id_name)
     try:
+        check_nodes(engine, folder, vocab, target)
         run = Run(OutputParts(target), job, source, engine or LocalEngine(), progress)
         n_rows, n_kept = run.write(block_rows or default_rows(opened))
     finally:

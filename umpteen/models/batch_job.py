@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -12,7 +13,8 @@ from typing import Any
 
 from umpteen import __version__
 from umpteen.data import Labels, Vocabulary
-from umpteen.engine import task
+from umpteen.engine import Engine, task
+from umpteen.engine.tasks import SharesFiles
 from umpteen.errors import BadInput
 from umpteen.models import load
 from umpteen.models.answers import Answers, printed_decision
@@ -20,6 +22,7 @@ from umpteen.models.batch_input import read_block
 from umpteen.models.batch_output import Format, make_format
 from umpteen.store import atomic_write, fingerprint
 from umpteen.store.folder import config_bytes
+from umpteen.store.table import CONFIG
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,18 @@ def open_model(folder: str, digest: str, backend: str | None) -> Any:
 @lru_cache(maxsize=1)
 def _renamed(folder: str, digest: str, backend: str | None, vocab: str, language: str | None) -> Labels:
     return Vocabulary.read(vocab).rename(open_model(folder, digest, backend).labels_, language)
+
+
+def check_nodes(
+    engine: Engine | None, model: Path, vocab: str | os.PathLike[str] | None = None, output: Path | None = None
+) -> None:
+    """Let an engine that uses other machines check that tasks find there what they read, and can write their parts."""
+    if isinstance(engine, SharesFiles):
+        engine.check_file(model / CONFIG)  # it names all other files by their digests
+        if vocab is not None:
+            engine.check_file(vocab)
+        if output is not None:
+            engine.check_storage(output.absolute().parent, "write the output (-o) to a folder that is shared")
 
 
 def forget() -> None:

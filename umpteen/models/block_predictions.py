@@ -14,7 +14,7 @@ from umpteen import __version__
 from umpteen.data.stored_texts import StoredTexts, digest_of
 from umpteen.engine import Engine, Progress, silent
 from umpteen.linear.stored_arrays import load_matrix, save_matrix
-from umpteen.models.batch_job import model_digest, open_model
+from umpteen.models.batch_job import check_nodes, model_digest, open_model
 from umpteen.shortlist import TopK
 from umpteen.store import Checkpoint, Run, fingerprint
 from umpteen.store.parts import Part, blocks, make_parts, part_task
@@ -65,6 +65,7 @@ class BlockPredictions:
 
     def __call__(self, X: Any, k: int) -> Iterator[TopK]:
         """Predict all blocks, then yield them in order."""
+        check_nodes(self.engine, self.model)
         run, digest = Run(self.folder, self.engine), model_digest(self.model)
         inputs = self._place(run, X)
         n_rows = X.shape[0] if sp.issparse(X) else len(X)
