@@ -78,7 +78,7 @@ def test_when_a_rank_is_killed_the_other_fails_and_the_training_can_be_resumed(t
 
 def torchrun(*arguments: str, n_ranks: int = 2) -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_ranks)]
-    command = [*launcher, "-m", "umpteen", *arguments]
+    command = [*launcher, "-m", "--", "umpteen", *arguments]
     return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
 
 
@@ -87,12 +87,15 @@ def test_the_command_trains_under_torchrun(encoder_folder: Path, tmp_path: Path)
     rows = [{"text": text, "labels": labels} for text, labels in zip(texts, lists, strict=True)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = ["--set", "encoder.max_length=16", "--set", "training.epochs=2", "--device", "cpu"]
-    places = ["-o", str(tmp_path / "model"), "--checkpoint", str(tmp_path / "stages")]
+    log = tmp_path / "log.jsonl"  # --log is also the beginning of options of torchrun
+    places = ["-o", str(tmp_path / "model"), "--checkpoint", str(tmp_path / "stages"), "--log", f"jsonl:{log}"]
     done = torchrun("train", str(tmp_path), *places, "--recipe", "full", "--encoder", str(encoder_folder), *settings)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Trained in") == 1  # rank 0 alone prints
     assert done.stderr.count("training the network") == 1
     assert not (tmp_path / "stages").exists()
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(records) == len({(record["stage"], record["step"]) for record in records}) > 0
     assert umpteen.load(tmp_path / "model").topk(texts[:3], 2).labels.shape == (3, 2)
 
 
