@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from umpteen.config import FEW_TEXTS
 from umpteen.models import create
 from umpteen.neural import heads, network
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
+from umpteen.neural.sharding import Shard
 
 from .conftest import make_corpus, neural, tiny
 
@@ -100,6 +102,21 @@ def test_first_weights_do_not_depend_on_how_many_are_summed_at_a_time(
     for name, array in whole.neural_.net.arrays.items():
         np.testing.assert_array_equal(parts.neural_.net.arrays[name], array)
     assert np.ptp(whole.neural_.net.arrays["heads.0.weight"]) > 0
+
+
+@pytest.mark.parametrize("n_labels", [2, 7, 8, 9, 13])
+def test_all_ranks_sum_first_weights_in_as_many_parts(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "NUMBERS_SUMMED_AT_ONCE", 2 * 4)  # two labels
+    monkeypatch.setattr(heads, "ranks", lambda: SimpleNamespace(size=4))
+    found = []
+    for rank in range(4):
+        first, last = (n_labels * place // 4 for place in (rank, rank + 1))
+        head = heads.FullHead(4, last - first)
+        head.shard = Shard(n_labels, first, last, is_cut=True)
+        assert [i for ends in head.parts for i in range(*ends)] == list(range(last - first))
+        found.append(len(head.parts))
+    assert len(set(found)) == 1  # or some would wait for others to read the texts
+    assert found[0] >= 1
 
 
 def test_labels_with_few_texts_begin_at_them(encoder_folder: Path) -> None:

@@ -150,9 +150,9 @@ class Head(torch.nn.Module):
         return e
 
     @property
-    def nodes_at_once(self) -> int:
-        """Nodes of this rank whose first weights are summed at a time."""
-        return max(len(self.bias), 1)
+    def parts(self) -> list[tuple[int, int]]:
+        """Ends of the nodes of this rank whose first weights are summed at a time; every rank has as many parts."""
+        return [(0, len(self.bias))]
 
     def sums(self, first: int, last: int) -> torch.Tensor:
         """Return zeros (last − first, d), float32, in which first weights of nodes of this rank may be summed."""
@@ -376,9 +376,11 @@ class FullHead(Head):
         return F.normalize(e.float(), dim=1) * self.scale
 
     @property
-    def nodes_at_once(self) -> int:
-        """Labels whose first weights are summed at a time: sums need more memory than weights."""
-        return max(NUMBERS_SUMMED_AT_ONCE // self.width, 1)
+    def parts(self) -> list[tuple[int, int]]:
+        """Ends of the labels whose first weights are summed at a time: sums need more memory than weights."""
+        n, size = len(self.bias), max(NUMBERS_SUMMED_AT_ONCE // self.width, 1)
+        largest = math.ceil(self.n_nodes / ranks().size) if self.shard.is_cut else n  # of the shards of all ranks
+        return [(min(first, n), min(first + size, n)) for first in range(0, max(largest, 1), size)]
 
     def sums(self, first: int, last: int) -> torch.Tensor:
         """Return zeros (last − first, d), float32."""

@@ -13,7 +13,6 @@ from umpteen.engine import Progress, silent
 from umpteen.neural import newton
 from umpteen.neural.lda_init import Covariance, discriminants
 from umpteen.neural.passes import of_levels, predicting, reported
-from umpteen.store.parts import blocks
 
 if TYPE_CHECKING:
     from umpteen.neural.network import Network, Texts
@@ -49,13 +48,16 @@ class Initialiser:
         The biases must be the log-odds of the nodes already.
         """
         self._whiten(list(truth))
-        heads = {level: self.network.module.head(level) for level in truth}
-        turns = {level: list(blocks(len(head.bias), head.nodes_at_once)) for level, head in heads.items()}
-        for turn in range(max(len(ends) for ends in turns.values())):
-            self._discriminate(truth, {level: ends[turn] for level, ends in turns.items() if turn < len(ends)})
+        counts = {level: R.getnnz(axis=0).astype(np.float32) for level, R in truth.items()}
+        parts = {level: self.network.module.head(level).parts for level in truth}
+        for turn in range(max(len(ends) for ends in parts.values())):
+            ends = {level: some[turn] for level, some in parts.items() if turn < len(some)}
+            self._discriminate(truth, counts, ends)
 
-    def _discriminate(self, truth: Mapping[int, sp.csr_matrix], ends: Mapping[int, tuple[int, int]]) -> None:
-        """Set the nodes first..last of this rank to linear discriminants, for some levels."""
+    def _discriminate(
+        self, truth: Mapping[int, sp.csr_matrix], counts: Mapping[int, np.ndarray], ends: Mapping[int, tuple[int, int]]
+    ) -> None:
+        """Set the nodes first..last of this rank to linear discriminants, for some levels; all ranks read the texts."""
         heads = {level: self.network.module.head(level) for level in ends}
         sums = {level: head.sums(*ends[level]) for level, head in heads.items()}
         for level, rows, e in self._read(list(ends)):
@@ -69,8 +71,8 @@ class Initialiser:
                     sums[level].index_add_(0, places[some], vectors[text[some]])
         for level, head in heads.items():
             first, last = ends[level]
-            counts = torch.from_numpy(truth[level].getnnz(axis=0).astype(np.float32)).to(self.device)
-            offset = discriminants(sums[level], head.shard.take(counts)[first:last])
+            own = head.shard.take(torch.from_numpy(counts[level]))[first:last].to(self.device)
+            offset = discriminants(sums[level], own)
             head.set_weights(sums[level], head.bias.detach()[first:last] + offset, first)
 
     def _whiten(self, levels: list[int]) -> None:
