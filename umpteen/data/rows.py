@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.sparse import pointers, triplet, wrap
+from umpteen.data.sparse import pointers, slice_blocks, triplet, wrap
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
-from umpteen.store.parts import blocks
 from umpteen.store.tensors import Allocate, in_memory
 
 _NO_DENSE = np.zeros((1, 0), np.float32)
@@ -88,13 +87,11 @@ class Rows:
     def sparse_rows(self, rows: np.ndarray, allocate: Allocate = in_memory) -> sp.csr_matrix:
         """Return a copy of the sparse block of the rows with these numbers; the others are not read."""
         lengths = np.diff(self.indptr)[rows]
-        ptr, first = pointers(lengths), self.indptr[:-1][rows]
+        ptr = pointers(lengths)
         n = (int(ptr[-1]),)
         arrays = allocate({"indices": (np.int32, n), "data": (np.float32, n)})
-        for begin, end in blocks(len(rows), _COPIED_AT_ONCE):
-            low, high = ptr[begin], ptr[end]
-            source = np.arange(low, high) + np.repeat(first[begin:end] - ptr[begin:end], lengths[begin:end])
-            arrays["indices"][low:high], arrays["data"][low:high] = self.indices[source], self.data[source]
+        for to, places in slice_blocks(self.indptr[:-1][rows], lengths, _COPIED_AT_ONCE):
+            arrays["indices"][to], arrays["data"][to] = self.indices[places], self.data[places]
         return wrap(arrays["data"], arrays["indices"], ptr, (len(lengths), self.n_sparse))
 
     def between(self, first: int, last: int) -> Rows:

@@ -4,6 +4,7 @@ Kernels can iterate over the result of ``as_csr`` without bounds checks. It may 
 never changed.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from umpteen.engine import machine_memory, run
 from umpteen.errors import BadInput
 from umpteen.kernels import lazy
+from umpteen.store.parts import blocks
 
 _BLOCK = 1 << 20  # values checked at a time, to bound temporary memory
 _MAX_COLUMNS = np.iinfo(np.int32).max
@@ -108,6 +110,21 @@ def pointers(lengths: Any) -> np.ndarray:
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     return ends
+
+
+def slice_blocks(starts: np.ndarray, lengths: np.ndarray, at_once: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield where slices of an array go that are put end to end, and the places they come from, some slices at a time.
+
+    Examples
+    --------
+    >>> [(to, places.tolist()) for to, places in slice_blocks(np.array([7, 2]), np.array([2, 3]), 1)]
+    [(slice(0, 2, None), [7, 8]), (slice(2, 5, None), [2, 3, 4])]
+    """
+    ptr = pointers(lengths)
+    for begin, end in blocks(len(lengths), at_once):
+        low, high = int(ptr[begin]), int(ptr[end])
+        moved = np.repeat(starts[begin:end] - ptr[begin:end], lengths[begin:end])
+        yield slice(low, high), np.arange(low, high) + moved
 
 
 def normalize_rows(csr: sp.csr_matrix, threads: int = 1) -> sp.csr_matrix:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from umpteen.data.sparse import pointers
+from umpteen.data.sparse import pointers, slice_blocks
 from umpteen.data.vocabulary import as_text
 from umpteen.engine import Progress, silent
 from umpteen.store.parts import blocks
@@ -53,10 +53,8 @@ class Tokens:
         """Copy so many tokens from each of some places on."""
         ptr = pointers(sizes)
         ids = allocate({"ids": (np.int32, (int(ptr[-1]),))})["ids"]
-        for begin, end in blocks(len(sizes), _COPIED_AT_ONCE):
-            low, high = ptr[begin], ptr[end]
-            moved = np.repeat(first[begin:end] - ptr[begin:end], sizes[begin:end])
-            ids[low:high] = self.ids[np.arange(low, high) + moved]
+        for to, places in slice_blocks(first, sizes, _COPIED_AT_ONCE):
+            ids[to] = self.ids[places]
         return Tokens(ptr, ids)
 
     @classmethod

@@ -35,7 +35,6 @@ from umpteen.models.estimate import Estimate
 from umpteen.models.examples import Examples
 from umpteen.models.explain import MARGINS, FeatureNames, Findings, explain, explain_trees
 from umpteen.models.explanation import Explanation
-from umpteen.models.lazy_neural import Neural
 from umpteen.models.predictor import Predictor
 from umpteen.models.ranker import Training
 from umpteen.models.sklearn import Contract
@@ -166,22 +165,11 @@ class Model(Contract, Predictor):
         """Train and return the parts of the model; None where another process has them."""
         config = self.config
         check_given(config.tree, tree, data.Y.shape[1])
-        check_names(data.targets, config, has_words=self._has_words(data.X))
-        rows, tfidf, neural, config = self._fit_rows(data.X, data.Y, config, progress, data.run)
+        check_names(data.targets, config, has_words=is_texts(data.X))
+        tfidf, rows = fit_rows(data.X, data.Y, config, progress, data.run)
         by_name = name_vectors(tfidf, data.targets, config)
         heads, linear = Training(rows, data.Y, config, tree, by_name, progress, data.run, record).heads()
-        return folder.Parts(replace(config, linear=linear), data.targets, tfidf, rows.n_features, heads, neural)
-
-    def _fit_rows(
-        self, X: Any, matrix: sp.csr_matrix, config: Any, progress: Progress, checkpoint: Any
-    ) -> tuple[Rows, Tfidf | None, Neural | None, Any]:
-        """Learn how inputs become rows; return the rows of these inputs, what made them, and the settings then."""
-        tfidf, rows = fit_rows(X, matrix, config, progress, checkpoint)
-        return rows, tfidf, None, config
-
-    def _has_words(self, X: Any) -> bool:
-        """Return whether the rows of these inputs are words."""
-        return is_texts(X)
+        return folder.Parts(replace(config, linear=linear), data.targets, tfidf, rows.n_features, heads, None)
 
     def estimate(self, X: Any, Y: Any) -> Estimate:
         """Say what training would take: memory and time, before it starts."""

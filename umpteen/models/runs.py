@@ -64,7 +64,8 @@ def begin_run(
 
 def allocator(run: Run | None) -> Allocate:
     """Return what makes large arrays of a training: in memory, or in files that end with the process."""
-    return in_memory if run is None or not run.in_files else run.part(TEXTS, "").scratch
+    run = only_in_files(run)
+    return in_memory if run is None else run.part(TEXTS, "").scratch
 
 
 def only_in_files(run: Run | None) -> Run | None:

@@ -244,7 +244,7 @@ class _Ranking:
     by_name: sp.csr_matrix | None
     run: Run | None
 
-    @property
+    @cached_property
     def allocate(self) -> Allocate:
         """What makes large arrays."""
         return allocator(self.run)
