@@ -176,6 +176,22 @@ def test_negatives_left_to_the_data_follow_how_well_labels_are_predicted(loss):
     assert chosen(0.0, negatives="tfn").negatives == "tfn"
 
 
+def test_labels_without_clusters_are_tried_on_one_copy_of_the_rows(monkeypatch):
+    rows, Y = noisy_problem(0.2)
+    Y = sp.hstack([Y] * 20, format="csr")  # 60 labels, so several groups
+    tree, copied, copies = LabelTree.flat(60), chunk.Chunk.copied, []
+    monkeypatch.setattr(chunk.Chunk, "copied", lambda *given: copies.append(1) or copied(*given))
+
+    def chosen() -> LinearConfig:
+        copies.clear()
+        return settle(rows, Y, tree, LinearConfig(cost=0.0), SEARCH, threads=1)
+
+    whole = chosen()
+    assert len(copies) <= 2  # one for each time that costs are compared
+    monkeypatch.setattr(choose, "_SCORED_AT_ONCE", 7)
+    assert chosen() == whole
+
+
 @pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
 def test_no_other_constants_have_a_lower_loss(loss):
     config = LinearConfig(loss=loss, cost_positive=3.0, cost_negative=0.5)

@@ -36,8 +36,10 @@ _ENOUGH, _TOO_FEW = 1000, 100  # held-out positives
 _SHARE = 0.03  # maximum fraction of the work of the last level, for each cost
 _LITTLE_WORK = 500_000  # feature visits that are always allowed: a few hundredths of a second
 _LEAST_GROUPS = 4  # minimum number of groups of labels
+_SCORED_AT_ONCE = 1_024  # held-out rows
 
 Measure = Callable[[Problem, Sequence[Job], Sequence[float]], np.ndarray]
+_Split = tuple[np.ndarray, np.ndarray]  # rows to train on, and those held out
 
 
 def settle(
@@ -107,7 +109,8 @@ def held_out_losses(problem: Problem, jobs: Sequence[Job], costs: Sequence[float
     Return (groups, costs + 1): the loss on the held-out rows for each cost, then that of the best constant margins.
     """
     rows, config = problem.rows, problem.config
-    groups = [_HeldOut.of(problem, job) for job in jobs]
+    of_all = _split(np.arange(len(rows), dtype=np.int32), problem.seed)  # one split, so that they are copied once
+    groups = [_HeldOut.of(problem, job, of_all) for job in jobs]
     tasks = [(i, j) for i, held in enumerate(groups) if held is not None for j in range(len(costs))]
     chunks = SharedChunks(rows, [groups[i].job for i, _ in tasks])
     scratch = Pool(lambda: (np.zeros(rows.n_sparse, np.int32), np.zeros(len(rows), np.int32)))
@@ -136,15 +139,19 @@ class _HeldOut(NamedTuple):
     targets: np.ndarray
 
     @classmethod
-    def of(cls, problem: Problem, job: Job) -> _HeldOut | None:
+    def of(cls, problem: Problem, job: Job, of_all: _Split) -> _HeldOut | None:
         """Split the rows of a group; None if there are no training rows or no held-out positives."""
-        every = np.arange(len(problem.rows), dtype=np.int32) if job.rows is None else job.rows
-        is_held_out = np.random.default_rng([problem.seed, job.first]).random(len(every)) < _HELD_OUT
-        rows, others = every[is_held_out], every[~is_held_out]
+        others, rows = of_all if job.rows is None else _split(job.rows, problem.seed, job.first)
         positives = problem.targets.between(job.first, job.last)[rows]
         if not len(others) or not positives.nnz:
             return None
         return cls(replace(job, rows=others), rows, positives.toarray())
+
+
+def _split(rows: np.ndarray, *seed: int) -> _Split:
+    """Hold out some rows."""
+    is_held_out = np.random.default_rng(seed).random(len(rows)) < _HELD_OUT
+    return rows[~is_held_out], rows[is_held_out]
 
 
 def _cost(given: float, trial: Callable[[Sequence[float]], np.ndarray]) -> tuple[float, float]:
@@ -181,16 +188,19 @@ def _sample(problem: Problem, times: float) -> list[Job]:
 
 def _margins(rows: Rows, some: np.ndarray, group: Group, local: np.ndarray) -> np.ndarray:
     """Return the margins of some rows for the labels of a group."""
-    X = rows.sparse_rows(some)
-    is_sparse = group.features < X.shape[1]
+    is_sparse = group.features < rows.n_sparse
     local[group.features[is_sparse]] = 1
     features = np.flatnonzero(local)
     local[features] = np.arange(1, len(features) + 1)
     weights = np.zeros((len(features) + 1, len(group.bias)), np.float32)
     weights[local[group.features[is_sparse]], group.lanes[is_sparse]] = group.values[is_sparse]
-    renumbered = sp.csr_matrix((X.data, local[X.indices], X.indptr), shape=(X.shape[0], len(weights)))
+    margins = np.empty((len(some), len(group.bias)), np.float32)
+    for first in range(0, len(some), _SCORED_AT_ONCE):
+        X = rows.sparse_rows(some[first : first + _SCORED_AT_ONCE])
+        renumbered = sp.csr_matrix((X.data, local[X.indices], X.indptr), shape=(X.shape[0], len(weights)))
+        margins[first : first + _SCORED_AT_ONCE] = renumbered @ weights
     local[features] = 0
-    margins = renumbered @ weights + group.bias
+    margins += group.bias
     return margins + rows.dense[some] @ _dense_weights(rows, group) if rows.n_dense else margins
 
 
