@@ -135,6 +135,7 @@ def loop_rate(
         "training.epochs": n_steps / 8, "training.batch_size": batch, "training.learning_rate": 1e-4,
         "training.init": "random",
         "training.negatives": "all", "training.cuda_graphs": record, "training.validation_fraction": 0.0,
+        "training.length_warmup": 0.0,
     }  # fmt: skip
     config = create("xr-transformer", settings).config
     Finetuning(encoder, LabelTree.flat(N_LABELS), config).train(tokens, Y, progress=progress)

@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str, Settings]) -> dict[str, Case]:
-    """Return the nine recipes of one table: what they share, and what is their own."""
+    """Return the ten recipes of one table: what they share, and what is their own."""
     shared = {
         "xr-linear": {},
         "xr-transformer": {},
@@ -52,6 +52,7 @@ def _cases(net: Settings, finetune: Settings, ranker: Settings, own: Mapping[str
         "full": net,
         "attentionxml": {**net, "training.learning_rate": 1e-3, "training.swa_start": 1.0},
         "xml-cnn": {**net, "training.learning_rate": 1e-3},
+        "extremetext": {},
     }
     single = {name: Case(name, {**settings, **own.get(name, {})}) for name, settings in shared.items()}
     voting = {f"{name}*3": Case(f"{name}*3", single[name].settings) for name in ("xr-transformer", "cascadexml")}
@@ -87,7 +88,7 @@ def _yso() -> dict[str, Case]:
         "training.epochs": 3.0,
     }
     small_steps = {"training.batch_size": 128}
-    nine = _cases(
+    ten = _cases(
         net=net,
         finetune=tokens | {
             "training.batch_size": 256, "training.learning_rate": 3e-4, "training.negatives": "all",
@@ -102,13 +103,13 @@ def _yso() -> dict[str, Case]:
             "xml-cnn": small_steps | {"training.learning_rate": 3e-4},
         },
     )  # fmt: skip
-    clusters = {**nine["lightxml"].settings, "network.few_labels": 0}
+    clusters = {**ten["lightxml"].settings, "network.few_labels": 0}
     orders = {"D": ("joint", 4.0), "BS": ("own-reader", 2.0), "S": ("shared-reader", 2.0)}  # of its paper's Table 5
     negatives = {  # as many passes over the texts each
         f"lightxml-{name}": Case("lightxml", {**clusters, "training.order": order, "training.epochs": epochs}, 150_000)
         for name, (order, epochs) in orders.items()
     }
-    return nine | negatives
+    return ten | negatives | {"extremetext-150K": Case("extremetext", {}, 150_000)}
 
 
 def _reverse_dictionary() -> dict[str, Case]:
@@ -163,9 +164,14 @@ def chosen(folders: Sequence[Path], only: str) -> list[tuple[Path, str]]:
 
 def job_of(folder: Path, case: Case, options: argparse.Namespace) -> Job:
     """Return what is to be measured for a row."""
-    encoder = {} if member_names(case.recipe)[0] == "xr-linear" else {"encoder.name": options.encoder}
+    encoder = {"encoder.name": options.encoder} if has_encoder(case.recipe) else {}
     settings = dict(case.settings) | encoder
     return Job(str(folder), case.recipe, settings, case.n_rows, options.split, quiet=True)
+
+
+def has_encoder(recipe: str) -> bool:
+    """Return whether a recipe reads texts by a transformer encoder or its word embeddings."""
+    return member_names(recipe)[0] not in ("xr-linear", "extremetext")
 
 
 def measured(jobs: Mapping[Key, Job], at_once: int = 1) -> Iterator[tuple[Key, dict[str, Any]]]:

@@ -22,7 +22,7 @@ TABLES = ("<!-- networks:begin -->", "<!-- networks:end -->")
 FIGURES = ("<!-- figures:begin -->", "<!-- figures:end -->")
 HEAD = ("recipe", "P@1/3/5", "PSP@1/3/5", "training s", "memory MB", "GPU MB", "model MB", "ms/text")
 OWN_HEAD = ("data", "P@1/3/5", "PSP@1/3/5", "training s", "GPU MB")
-OURS = "Test results with gte-small on one NVIDIA H200 ([all networks](../benchmarks-neural.md)):"
+OURS = "Test results{} on one NVIDIA H200 ([all networks](../benchmarks-neural.md)):"
 SHARED = "\\* Measured while other jobs used the same GPU."
 THEIRS = "Published P@1/3/5 ([sources](../benchmarks.md#published-figures)), ensembles unless marked as one model:"
 
@@ -98,7 +98,7 @@ def own_section(recipe: str, found: Mapping[str, Rows], theirs: Sequence[tuple[s
         for name, row in rows.items()
         if name in (recipe, f"{recipe}*3")
     ]
-    parts = [OURS, report.table(OWN_HEAD, ours)] if ours else []
+    parts = [OURS.format(" with gte-small" * neural.has_encoder(recipe)), report.table(OWN_HEAD, ours)] if ours else []
     if any("*" in line[3] for line in ours):
         parts.append(SHARED)
     if theirs:

@@ -19,7 +19,7 @@ from umpteen.tree import cluster_bytes, shape
 if TYPE_CHECKING:
     from umpteen.neural.size import NetworkSize
 
-_LIBRARY_BYTES = {"cpu": 3.5e8, "mps": 3.5e8, "cuda": 2e9}  # torch, transformers, and what drives a GPU
+_LIBRARY_BYTES = {"cpu": 3.5e8, "mps": 3.5e8, "cuda": 2.4e9}  # torch, transformers, and what drives a GPU
 _SHARED = 0.6  # so many threads to this power are as fast as so many cores
 _JOB_BYTES = 2e6  # of Python objects and scratch of kernels, whatever the size of the data
 _TERM_BYTES = 24.0  # of a term in the stored vocabulary of tf-idf
