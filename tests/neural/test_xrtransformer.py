@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from umpteen.errors import BadConfig, BadInput, MissingExtra
 from umpteen.models import create, fusion
 from umpteen.neural import encoder as encoder_module
 from umpteen.neural.encoder import Encoder
+from umpteen.neural.resolutions import Finetuning
 from umpteen.neural.trainer import hold_out
 from umpteen.store import Checkpoint
 from umpteen.store.mapped import is_mapped
@@ -256,6 +258,63 @@ def test_an_encoder_that_helps_is_weighed_on_held_out_texts(make: Any, tmp_path:
     plain = XRLinear(tree=TREE, threads=1, tfidf={"max_features": 2}).fit(texts, lists)
     fresh = make_corpus(200, seed=5)
     assert model.score(fresh[0], fresh[1]) > plain.score(fresh[0], fresh[1]) + 0.1
+
+
+FEW_TEXTS = {"init": "lda", **SPLIT}
+FUSION = (1.0, 1.0, 0.0)  # the classifiers have a say, whatever they gain
+
+
+@pytest.mark.parametrize("qualities", [(3.0, 2.0), (2.0, 3.0, 1.0), (1.0, 2.0, 2.0)])
+def test_clusters_that_make_labels_worse_are_undone(
+    make: Any, unseen: Any, qualities: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first quality is that of the pretrained encoder, the others of it after a level of clusters."""
+    texts, lists, _ = make_corpus(400, seed=3)
+    found, kept = iter(qualities), sum(after >= before for before, after in itertools.pairwise(qualities))
+    network, measured = {"levels": (2, 6)}, Finetuning._first_quality
+    with monkeypatch.context() as patched:
+        patched.setattr(Finetuning, "_first_quality", lambda *job: (measured(*job), next(found))[1])
+        model = make(fusion=FUSION, network=network, training=TRAINING | FEW_TEXTS).fit(texts, lists)
+    assert next(found, None) is None
+    epochs = (2.0, 6.0) if kept == 2 else (2.0,) * kept + (0.0,) * (2 - kept) + (6.0,)
+    assert model.config_.training.epochs == epochs
+    monkeypatch.setattr(Finetuning, "_can_undo", lambda *_: False)
+    same = make(fusion=FUSION, network=network, training=TRAINING | FEW_TEXTS | {"epochs": epochs}).fit(texts, lists)
+    np.testing.assert_array_equal(model.embed(unseen[0]), same.embed(unseen[0]))
+    np.testing.assert_array_equal(model.decision_function(unseen[0]), same.decision_function(unseen[0]))
+
+
+def test_labels_are_tried_before_and_after_clusters(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, lists, _ = make_corpus(400, seed=3)
+    found, measured = [], Finetuning._first_quality
+    monkeypatch.setattr(Finetuning, "_first_quality", lambda *job: found.append(measured(*job)) or found[-1])
+    training = TRAINING | FEW_TEXTS | {"epochs": (6.0, 1.0)}
+    model = make(fusion=FUSION, network={"levels": (4,)}, training=training).fit(texts, lists)
+    before, after = found
+    assert 40.0 < before <= 100.0 > after > 0.0  # a label is known by its own word
+    assert model.config_.training.epochs == ((0.0, 1.0) if after < before else (6.0, 1.0))
+    make(fusion=FUSION, network={"levels": (4,)}, training=training | {"init": "prior"}).fit(texts, lists)
+    make(fusion=FUSION, network={"levels": (4,)}, training=training | {"validation_fraction": 0.0}).fit(texts, lists)
+    make(fusion=FUSION, network={"levels": (4,)}, training=training | {"negatives": "tfn+man"}).fit(texts, lists)
+    assert len(found) == 2
+
+
+def test_undone_clusters_are_undone_again_when_resumed(make: Any, unseen: Any, tmp_path: Path) -> None:
+    texts, lists, _ = make_corpus(400, seed=3)
+    pretrained = {"learning_rate": 0.1, **FEW_TEXTS}  # steps so large that clusters spoil the encoder
+    untrained = make(fusion=FUSION, network={"levels": (4,)}, training=TRAINING | pretrained)
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "fine-tuning on 20 nodes" and done > total // 4:
+            raise KeyboardInterrupt
+
+    whole = untrained.fit(texts, lists).decision_function(unseen[0])
+    assert untrained.config_.training.epochs == (0.0, 6.0)
+    with pytest.raises(KeyboardInterrupt):
+        untrained.fit(texts, lists, checkpoint=tmp_path, progress=stop)
+    again = untrained.fit(texts, lists, checkpoint=tmp_path)
+    assert again.config_.training.epochs == (0.0, 6.0)
+    np.testing.assert_array_equal(again.decision_function(unseen[0]), whole)
 
 
 @pytest.mark.parametrize(("recipe", "own"), [("xr-transformer", {}), ("cascadexml", {"ranker": True})])

@@ -118,7 +118,8 @@ class XRTransformer(CombinedModel):
             if not present().is_main:
                 return None
             found = ranking.finish(network, tokens, in_background, E, progress, checkpoint, record)
-        config = replace(config, linear=found.linear, fusion=found.fusion or ())
+        training = replace(config.training, epochs=network.epochs)
+        config = replace(config, linear=found.linear, fusion=found.fusion or (), training=training)
         is_read = config.features != "tfidf" or (found.head is not None and found.fusion is not None)
         neural = Neural(SavedEncoder(config.encoder, encoder=encoder), found.head) if is_read else None
         words = tfidf if config.features != "encoder" else None

@@ -120,10 +120,14 @@ class Network:
         reported after every epoch.
         """
         job = Job(tokens, targets, *self.split(len(tokens)), checkpoint, progress, record, allocate, watched)
-        reports = [self._train(level, job) for level in self.turns]
+        reports = self._train_all(job)
         self.module.unite()
         self._finish(targets)
         return reports
+
+    def _train_all(self, job: Job) -> list[Report]:
+        """Train one turn after the other."""
+        return [self._train(level, job) for level in self.turns]
 
     def _train(self, level: int | None, job: Job) -> Report:
         """Train one level, or all of them together."""

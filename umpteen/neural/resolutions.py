@@ -3,6 +3,10 @@
 Each resolution is a level of the preliminary tree. Its classifiers are initialised on the embeddings that the encoder
 has by then (eq. 11), and encoder and classifiers are then trained together (eq. 9) on the nodes that the level above
 selects (eqs. 7 and 8), or on all of them.
+
+Clusters may harm: a pretrained encoder tells apart labels with one or two texts each, and unlearns that while it learns
+large clusters of them. Where classifiers of labels start as linear discriminants, these are tried on held-out texts
+before and after each level of clusters; what makes them worse is undone.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from umpteen.neural.initialise import Initialiser, node_frequencies, pairs
 from umpteen.neural.lda_init import Covariance, Whitening, discriminants
 from umpteen.neural.network import Job, Network
 from umpteen.neural.passes import evaluating
-from umpteen.neural.trainer import BEST, Metrics, Trainer, precisions
+from umpteen.neural.trainer import BEST, Metrics, Report, Trainer, precisions
 from umpteen.store.tensors import Allocate, in_memory
 from umpteen.tree import LabelTree, relevance
 
@@ -49,6 +53,7 @@ class Finetuning(Network):
 
     def __init__(self, encoder: Encoder, tree: LabelTree, config: NeuralConfig):
         super().__init__(encoder, tree, config, divides=True)
+        self.n_undone = 0  # levels of clusters whose training was undone, or left out then
 
     @property
     def _levels(self) -> range:
@@ -98,6 +103,44 @@ class Finetuning(Network):
         return np.concatenate(found)
 
     # Training
+
+    @property
+    def epochs(self) -> tuple[float, ...]:
+        """The epochs of which the effect was kept: of each level, if any were undone."""
+        n, at = len(self._levels), self.config.training.epochs_at
+        if not self.n_undone:
+            return self.config.training.epochs
+        return tuple(0.0 if n - 1 - self.n_undone <= level < n - 1 else at(level, n) for level in self._levels)
+
+    def _train_all(self, job: Job) -> list[Report]:
+        """Train the levels; clusters that make the first weights of the labels worse are undone, and are the last."""
+        n_levels = len(self._levels)
+        clusters = [level for level in self._levels[:-1] if self.config.training.epochs_at(level, n_levels)]
+        if not clusters or not self._can_undo(job):
+            return super()._train_all(job)
+        labels = n_levels - 1
+        reports, best = [], self._first_quality(labels, job)
+        for level in clusters:
+            before = {name: tensor.to("cpu", copy=True) for name, tensor in self.encoder.model.state_dict().items()}
+            reports.append(self._train(level, job))
+            found = self._first_quality(labels, job)
+            if found < best:
+                self.encoder.model.load_state_dict(before)
+                self.n_undone = labels - level
+                break
+            best = found
+        return [*reports, self._train(labels, job)]
+
+    def _can_undo(self, job: Job) -> bool:
+        """Return whether the labels start as linear discriminants and need nothing that clusters have learned."""
+        starts_anew = self.trains_labels and self.config.init_at(self._levels[-1], self.tree.n_levels) == "lda"
+        return starts_anew and len(job.held_out) > 0 and self.config.training.negatives != "tfn+man"
+
+    def _first_quality(self, level: int, job: Job) -> float:
+        """Return the mean precision on held-out texts that the classifiers of a level have before they are trained."""
+        E = self.embeddings(job.tokens.take(job.rows, job.allocate), job.progress, job.allocate)
+        self.first_weights(level, E, self.relevance(level, job.targets)[job.rows], None, job.progress)
+        return ranks().from_main(float(np.mean(list(self.quality(level, job).values()))))
 
     def _seed(self, level: int | None) -> int:
         return self.config.seed + level
