@@ -104,7 +104,8 @@ def test_a_killed_worker_is_replaced(server: Start, folder: Path, tiny: Any, wan
     assert running.events("worker_ended")[0]["code"] == -signal.SIGKILL
     metrics = httpx.get(f"{running.url}/metrics").text
     counted = [line for line in metrics.splitlines() if line.startswith('umpteen_requests_total{route="/v1/predict"')]
-    assert sum(float(line.split()[-1]) for line in counted) >= crowd.answers  # those of the killed one count too
+    n_counted = sum(float(line.split()[-1]) for line in counted)  # those of the killed one, too
+    assert n_counted >= crowd.answers - len(crowd.threads)  # it may have answered what it had not counted yet
     assert running.stop() == 0
 
 
