@@ -91,6 +91,7 @@ MEMORY = ("--memory", "1GB")
 PROCESSES, IN_PROCESSES = ("--engine", "processes", "--workers", "2"), {"kills_workers": True}
 RAY, ON_RAY = ("--engine", "ray"), {"kills_workers": True, "needs": ("ray",)}
 RANKS = {"ranks": 2, "kills_workers": True}
+DISCRIMINANTS = ("--training.init", "lda", "--training.validation_fraction", "0.2")  # so that clusters can be undone
 BLOCKS, SMALL_BLOCKS = ("--block-rows", "200"), ("--block-rows", "30")
 
 TRAININGS = [
@@ -110,6 +111,8 @@ TRAININGS = [
         for recipe in ("xr-transformer", "x-transformer", "lightxml", "cascadexml", "cascadexml-dismec", "full",
                        "attentionxml", "xml-cnn", "extremetext")
     ),
+    _train("xr-transformer", "discriminants, checkpoint", *DISCRIMINANTS, *CHECKPOINT),
+    _train("xr-transformer", "discriminants, 2 ranks", *DISCRIMINANTS, *CHECKPOINT, **RANKS),
     _train("xr-transformer", "bounded memory", *MEMORY),
     _train("xr-transformer", "processes", *PROCESSES, **IN_PROCESSES),
     _train("xr-transformer", "ray", *RAY, **ON_RAY),
