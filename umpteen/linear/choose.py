@@ -24,6 +24,7 @@ from umpteen.data.rows import Rows
 from umpteen.engine import Pool, run
 from umpteen.kernels import LANES
 from umpteen.linear.chunk import Group, Job, Problem, SharedChunks, chunks_of, train_chunk
+from umpteen.store.parts import blocks
 from umpteen.tree import Columns, LabelTree, count_entries, lifted_columns, mask_columns
 
 MANY_PARENTS = 2.5  # average number of true parents of a row from which on tfn+man is used
@@ -109,7 +110,9 @@ def held_out_losses(problem: Problem, jobs: Sequence[Job], costs: Sequence[float
     Return (groups, costs + 1): the loss on the held-out rows for each cost, then that of the best constant margins.
     """
     rows, config = problem.rows, problem.config
-    of_all = _split(np.arange(len(rows), dtype=np.int32), problem.seed)  # one split, so that they are copied once
+    of_all = None  # or one split for the groups that have all rows, so that these are copied once
+    if problem.mask is None:
+        of_all = _split(np.arange(len(rows), dtype=np.int32), problem.seed)
     groups = [_HeldOut.of(problem, job, of_all) for job in jobs]
     tasks = [(i, j) for i, held in enumerate(groups) if held is not None for j in range(len(costs))]
     chunks = SharedChunks(rows, [groups[i].job for i, _ in tasks])
@@ -139,9 +142,9 @@ class _HeldOut(NamedTuple):
     targets: np.ndarray
 
     @classmethod
-    def of(cls, problem: Problem, job: Job, of_all: _Split) -> _HeldOut | None:
+    def of(cls, problem: Problem, job: Job, of_all: _Split | None) -> _HeldOut | None:
         """Split the rows of a group; None if there are no training rows or no held-out positives."""
-        others, rows = of_all if job.rows is None else _split(job.rows, problem.seed, job.first)
+        others, rows = of_all or _split(job.rows, problem.seed, job.first)
         positives = problem.targets.between(job.first, job.last)[rows]
         if not len(others) or not positives.nnz:
             return None
@@ -195,10 +198,10 @@ def _margins(rows: Rows, some: np.ndarray, group: Group, local: np.ndarray) -> n
     weights = np.zeros((len(features) + 1, len(group.bias)), np.float32)
     weights[local[group.features[is_sparse]], group.lanes[is_sparse]] = group.values[is_sparse]
     margins = np.empty((len(some), len(group.bias)), np.float32)
-    for first in range(0, len(some), _SCORED_AT_ONCE):
-        X = rows.sparse_rows(some[first : first + _SCORED_AT_ONCE])
+    for first, last in blocks(len(some), _SCORED_AT_ONCE):
+        X = rows.sparse_rows(some[first:last])
         renumbered = sp.csr_matrix((X.data, local[X.indices], X.indptr), shape=(X.shape[0], len(weights)))
-        margins[first : first + _SCORED_AT_ONCE] = renumbered @ weights
+        margins[first:last] = renumbered @ weights
     local[features] = 0
     margins += group.bias
     return margins + rows.dense[some] @ _dense_weights(rows, group) if rows.n_dense else margins
