@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks import plot, report, scale_page
+from benchmarks import neural, plot, report, scale_page
 from umpteen.models import Ensemble, create
 from umpteen.models.estimate import Estimate
 from umpteen.models.recipes import create_members
@@ -115,7 +115,7 @@ def neural_rows() -> Iterator[Row]:
     """Yield the rows of all networks, and of XR-Linear on the same machine."""
     for dataset, rows in _read("benchmarks-neural.json").items():
         for name, row in rows.items():
-            recipe = "lightxml" if name.startswith("lightxml-") else name
+            recipe = neural.PLANS[dataset][name].recipe
             settings = row["settings"] if recipe == "xr-linear" else row["settings"] | _on_gpu()
             measured = {"memory_mb": row["peak_mb"], "gpu_mb": row.get("gpu_fit_mb") or row["gpu_mb"]}
             found = estimate(recipe, settings | {"threads": GPU_CORES}, *make(dataset, row["n_rows"]))
